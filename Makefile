@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint training operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
+.PHONY: help demo test lint training operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -33,6 +33,7 @@ help:
 	@echo "make abuse  parties that serve two clients, flooded by strangers and a third; SECONDS=60 for all attacks, JSON=1"
 	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages, RING=64, SHORT=1, JSON=1"
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
+	@echo "make variants  networks made for private inference, in every form and protocol, against the specification; SIZE=64"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make constant-time  branches and addresses that depend on secrets, by Valgrind and by timing"
 	@echo "make miri   undefined behaviour in rings and portable kernels, interpreted"
@@ -128,6 +129,10 @@ adversary:
 onnx-vectors: $(VENV)/ready
 	$(BIN)/python python/tests/onnx_vectors.py --details target/onnx-vectors.txt
 
+SIZE ?= 64
+variants: $(VENV)/ready
+	$(BIN)/python python/tests/variants.py --size $(SIZE) $(if $(PROTOCOL),--protocols $(PROTOCOL)) $(if $(JSON),--json)
+
 instruction-sets:
 	for isa in avx512 avx2; do COVEY_MAX_ISA=$$isa cargo test --locked -p covey-kernels -p covey-ot -p covey-conformance; done
 	cargo test --locked -p covey-kernels -p covey-ot -p covey-conformance --features covey-kernels/portable-only
@@ -179,7 +184,7 @@ new-user:
 	$(PYTHON) python/tests/new_user.py $(if $(FOLDER),--folder $(FOLDER)) $(PAGES)
 
 # One that fails does not keep the others from running. Tools that are missing (Valgrind, a nightly Rust) count as failures.
-NIGHTLY := lint test kills train-kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors instruction-sets docs-commands \
+NIGHTLY := lint test kills train-kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors variants instruction-sets docs-commands \
 	constant-time miri asan soak training lpn lattice-security operations new-user
 nightly:
 	@mkdir -p target/nightly; failed=""; for goal in $(NIGHTLY); do \

@@ -263,6 +263,8 @@ def test_the_gallery_takes_programs_and_refuses_what_it_has_not(command: Command
 
 
 def test_wrong_calls_are_refused_before_anything_runs(command: Command, folder: Path) -> None:
+    command.refuses("bench", "model", "vgg16", "--operator", "x", saying="--shape, --pool and --classes")
+    command.refuses("bench", "model", "resnet18", "--size", "8", saying="use 32 to 1024")
     bench = ["bench", "model"]
     command.refuses(*bench, "lenet6", saying="resnet50")
     command.refuses(*bench, "lenet5", "--shape", "imagenet", saying="mnist or cifar")

@@ -48,6 +48,11 @@ SPECS = [
     models.ImageSpec("resnet50", "imagenet", "avg"),
     models.ImageSpec("squeezenet", "imagenet"),
     models.ImageSpec("densenet121", "imagenet", "avg"),
+    models.ImageSpec("resnet18", "imagenet", operator="x", size=64, classes=14),
+    models.ImageSpec("densenet121", "imagenet", operator="shuffle", size=64),
+    models.ImageSpec("mobilenetv3-large", "imagenet", size=64),
+    models.ImageSpec("mobilenetv3-large", "imagenet", operator="dense", size=64),
+    models.ImageSpec("shufflenetv2", "imagenet", size=64),
 ]
 Network = tuple[models.ImageSpec, onnx.ModelProto, models.Network, dict[str, Floats]]
 
@@ -75,7 +80,7 @@ def network(request: pytest.FixtureRequest) -> Network:
     """A network, with every activation for four samples."""
     spec: models.ImageSpec = request.param
     model, net = spec.network()
-    return spec, model, net, run_float(model, models.samples(spec.shape, 4))
+    return spec, model, net, run_float(model, spec.samples(4)["image"])
 
 
 def test_model_is_valid_and_has_a_dynamic_batch(network: Network) -> None:
@@ -101,10 +106,10 @@ def test_signals_are_alive_and_moderate(network: Network) -> None:
 def test_samples_and_outputs_differ(network: Network) -> None:
     """No two samples are alike, and their logits are further apart than fixed point could blur."""
     spec, model, _, values = network
-    images = models.samples(spec.shape, 4)
+    images = spec.samples(4)["image"]
     assert images.dtype == np.float32 and images.min() >= 0 and images.max() <= 1
     logits = values[model.graph.node[-1].name]
-    assert logits.shape == (4, 1000 if spec.shape == "imagenet" else 10)
+    assert logits.shape == (4, spec.classes or (1000 if spec.shape == "imagenet" else 10))
     for i in range(4):
         for j in range(i):
             assert np.abs(images[i] - images[j]).max() > 0.1
@@ -143,6 +148,18 @@ def test_what_the_zoo_lacks_is_named() -> None:
             models.build(*arguments)
     with pytest.raises(OptionError, match="max or avg"):
         models.ImageSpec("lenet5", "mnist", "min")  # type: ignore[arg-type]
+    for model, chosen, way_out in [
+        ("lenet5", {"operator": "x"}, "it takes --shape, --pool and --classes$"),
+        ("vgg16", {"size": 64}, "it takes --shape, --pool and --classes$"),
+        ("squeezenet", {"operator": "x"}, "--classes and --size$"),
+        ("resnet18", {"sequence": 4}, "--operator and --size$"),
+        ("bert-base", {"size": 64}, "it takes --sequence and --layers$"),
+        ("resnet18", {"operator": "y"}, "dense, factorised, shuffle, x$"),
+        ("resnet18", {"size": 31}, "32 to 1024$"),
+        ("resnet18", {"classes": 0}, "at least 1$"),
+    ]:
+        with pytest.raises(OptionError, match=way_out):
+            models.find(model, **chosen)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="mnist"):
         models.samples("tiny", 1)
 

@@ -36,7 +36,7 @@ SEED, STATISTICS, CALIBRATION = 0, 8, 4
 NAMES = (
     "digits",
     *(ImageSpec(model, shape).label.removesuffix("-max") for shape in models.SHAPES for model in models.MODELS
-      if shape in models.MODELS[model][1]),
+      if shape in models.MODELS[model].shapes),
     *(f"{name}-imagenet" for name in TORCHVISION),
 )  # fmt: skip
 """What the gallery has, by name: the model and the shape of its images."""
@@ -94,7 +94,7 @@ def _program(name: str, folder: Path) -> _core.Program:
     if name == "digits":
         with as_file(files("covey") / "data" / "digits") as data:
             return load(data / "digits.onnx", calibration=data / "calibration.npy", input_range=(0, 1)).program
-    model, shape = name.split("-")
+    model, shape = name.rsplit("-", 1)
     if _from_torchvision(name):
         return _torchvision(model, models.SHAPES[shape])
     return load(kept(ImageSpec(model, shape), "auto", folder, lambda *_: None).program).program
@@ -134,7 +134,7 @@ def _row(name: str, program: _core.Program) -> Row:
         name,
         tuple(program.inputs[0]["shape"]),
         program.parameters,
-        _products(content),
+        products(content),
         _comparisons(content),
         program.ring_bits,
         {protocol: _cost(program, protocol) for protocol in PROTOCOLS_SHOWN},
@@ -148,7 +148,7 @@ def _cost(program: _core.Program, protocol: str) -> Cost:
     return Cost(total.bytes, total.rounds, lan, wan, max(plan["memory"]))
 
 
-def _products(program: pb.Program) -> int:
+def products(program: pb.Program) -> int:
     """Multiplications of a sample: MAC."""
 
     def count(node: pb.Node) -> int:

@@ -115,7 +115,7 @@ def dense_layers(count: int) -> list[tuple[Map, int]]:
 def measure(device: str, every: bool, layers: int, batch: int, parts: int, report: Progress) -> tuple[str, list[Row]]:
     """What computes, in a line, and a row for each map. Raises `OptionError` for a device that is not there."""
     used: str = _core.use_device(device)
-    labels = [f"{model}-{shape}" for model, (_, shapes) in MODELS.items() for shape in shapes] if every else FEW
+    labels = [f"{model}-{shape}" for model, known in MODELS.items() for shape in known.shapes] if every else FEW
     wanted = [(Map(f"{SIDE} × {SIDE} · {SIDE} × {SIDE}, on the device", (SIDE,)), 1, 1)]
     wanted += [(of, samples, parts) for of, samples in dense_layers(layers)]
     wanted += [(of, batch, parts) for of in convolutions(labels)]

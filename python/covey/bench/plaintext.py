@@ -97,7 +97,9 @@ def _torch_operator(node: onnx.NodeProto) -> Callable[..., Any]:
     kernel, stride = given.get("kernel_shape"), given.get("strides")
     padding = list(given.get("pads", [0, 0]))[:2]
     operators: dict[str, Callable[..., Any]] = {
-        "Conv": lambda x, weight, bias=None: functional.conv2d(x, weight, bias, stride, padding),
+        "Conv": lambda x, weight, bias=None: functional.conv2d(
+            x, weight, bias, stride, padding, groups=given.get("group", 1)
+        ),
         "Gemm": lambda x, weight, bias: functional.linear(x, weight, bias),
         "BatchNormalization": lambda x, scale, bias, mean, variance: functional.batch_norm(
             x, mean, variance, scale, bias, eps=given["epsilon"]

@@ -13,16 +13,19 @@ from covey.cli.bench_options import (
     Batch,
     Cache,
     Check,
+    Classes,
     Layers,
     MedianRepetitions,
     ModelName,
     ModelPhase,
     Network,
+    Operator,
     Phase,
     Pool,
     Ring,
     Sequence,
     Shape,
+    Size,
     WarmUp,
 )
 from covey.cli.options import Device, Json, KeyBits, Lanes, LinearMethod, PartyCount, Protocol, check_served
@@ -172,6 +175,9 @@ def model(
     name: ModelName,
     shape: Shape = None,
     pool: Pool = None,
+    operator: Operator = None,
+    size: Size = None,
+    classes: Classes = None,
     sequence: Sequence = None,
     layers: Layers = None,
     batch: Batch = 1,
@@ -195,12 +201,14 @@ def model(
     """A model of the zoo, run privately and in plaintext."""
     from covey.bench.model import measure
     from covey.cli.bench_tables import print_outcome
+    from covey.models import find
 
     count = PROTOCOLS[check_served(protocol)].count(parties)
     options = {"adder": adder, "linear": linear, "key_bits": key_bits, **_preprocessed(protocol, phase)}
     options["lanes"] = lanes if lanes > 1 else None
+    spec = find(name, shape, pool, sequence, layers, operator=operator, size=size, classes=classes)
     setting = _setting(
-        _spec(name, shape, pool, sequence, layers), network, options,
+        spec, network, options,
         protocol=protocol, parties=count, batch=batch, ring=ring, phase=phase,
         repetitions=repetitions, warm_up=warm_up, check=check, device=device_option(device, protocol),
     )  # fmt: skip
@@ -221,6 +229,9 @@ def phases(
     name: ModelName = "lenet5",
     shape: Shape = None,
     pool: Pool = None,
+    operator: Operator = None,
+    size: Size = None,
+    classes: Classes = None,
     sequence: Sequence = None,
     layers: Layers = None,
     batch: Batch = 1,
@@ -239,10 +250,11 @@ def phases(
     """A model with its phases interleaved, against preprocessing, online and check one after the other."""
     from covey.bench.phases import measure_phases
     from covey.cli.bench_tables import phases_table
+    from covey.models import find
 
     info = PROTOCOLS[check_served(protocol)]
     count = info.count(parties)
-    spec = _spec(name, shape, pool, sequence, layers)
+    spec = find(name, shape, pool, sequence, layers, operator=operator, size=size, classes=classes)
     _can_preprocess(spec)
     setting = _setting(
         spec, network, {"adder": adder, "linear": linear},
@@ -321,6 +333,9 @@ def gains(
     name: ModelName = "vgg16",
     shape: Shape = None,
     pool: Pool = None,
+    operator: Operator = None,
+    size: Size = None,
+    classes: Classes = None,
     sequence: Sequence = None,
     layers: Layers = None,
     batch: Batch = 1,
@@ -335,11 +350,20 @@ def gains(
     """What each of Covey's ideas brings, switched off one by one."""
     from covey.bench.gains import measure_gains, measure_kernel_gains
     from covey.cli.bench_tables import gains_table, kernel_gains_table
-    from covey.models import MODELS
+    from covey.models import MODELS, find
 
     if check_served(protocol) != "trio":
         raise OptionError(f"{protocol} has no switches to measure: use trio")
-    spec = _spec(name, shape, pool or ("avg" if name in MODELS else None), sequence, layers)
+    spec = find(
+        name,
+        shape,
+        pool or ("avg" if name in MODELS else None),
+        sequence,
+        layers,
+        operator=operator,
+        size=size,
+        classes=classes,
+    )
     setting = _setting(spec, network, {}, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up)
     with console.progress(quiet=as_json) as report:
         rows = measure_gains(setting, _cache(cache), report)
@@ -354,12 +378,6 @@ def gains(
     wrong = [row.name for row in rows if row.outcome.differing]
     if wrong:
         raise CoveyError(f"{', '.join(wrong)}: outputs differ from clear; please report it")
-
-
-def _spec(name: str, shape: str | None, pool: str | None, sequence: int | None, layers: int | None) -> Spec:
-    from covey.models import find
-
-    return find(name, shape, pool, sequence, layers)
 
 
 def _setting(

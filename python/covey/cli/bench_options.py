@@ -16,13 +16,27 @@ ModelName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="lenet5, alexnet, vgg16, resnet18/32/50, squeezenet, densenet121 or minionn; bert-base, bert-large, "
-        "bert-base-layer, xlm-layer, vit-b or gpt2.",
+        help="lenet5, alexnet, vgg16, resnet18/32/50, squeezenet, densenet121, mobilenetv3-large, shufflenetv2 or "
+        "minionn; bert-base, bert-large, bert-base-layer, xlm-layer, vit-b or gpt2.",
     ),
 ]
 Shape = Annotated[
     str | None, typer.Option(metavar="NAME", help="Of images: mnist, cifar or imagenet; by default the smallest.")
 ]
+Operator = Annotated[
+    str | None,
+    typer.Option(
+        "--operator",
+        metavar="NAME",
+        help="Of resnet18, resnet50, densenet121, mobilenetv3-large and shufflenetv2: what stands in place of dense "
+        "convolutions: dense, factorised, shuffle or x; by default what the network was published with.",
+    ),
+]
+Size = Annotated[
+    int | None,
+    typer.Option(metavar="PIXELS", help="The side of square images, for networks that take any, from 32 to 1024."),
+]
+Classes = Annotated[int | None, typer.Option(metavar="N", help="Logits of a network of images.")]
 Pool = Annotated[str | None, typer.Option(metavar="KIND", help="max or avg, for convolutional networks.")]
 Sequence = Annotated[
     int | None,

@@ -9,10 +9,13 @@
 |---|---|---|---|
 | lenet5 | yes | yes | |
 | alexnet, vgg16, resnet18, resnet50 | | yes, ten classes | yes, a thousand classes |
-| squeezenet, densenet121 | | | yes, a thousand classes |
+| squeezenet, densenet121, mobilenetv3-large, shufflenetv2 | | | yes, a thousand classes |
 | resnet32, minionn | | yes, ten classes | |
 
-Pooling between layers is `max` or `avg`.
+Pooling between layers is `max` or `avg`, and `classes` may be any number. Networks with an average over the map before
+their classifier take images of any `size`: ResNets, squeezenet, densenet121, mobilenetv3-large and shufflenetv2.
+resnet18, resnet50, densenet121, mobilenetv3-large and shufflenetv2 have four forms of their convolutions
+(`covey.models.forms`), by `operator`: dense, factorised, shuffle and x.
 
 | model | reads | gives | layers |
 |---|---|---|---|
@@ -30,6 +33,8 @@ import onnx
 
 from covey.errors import OptionError
 from covey.models.architectures import Pool
+from covey.models.counting import multiplications
+from covey.models.forms import OPERATORS, Operator
 from covey.models.images import Floats, pseudo_images
 from covey.models.network import Network
 from covey.models.specs import (
@@ -37,6 +42,7 @@ from covey.models.specs import (
     SAMPLE_SEED,
     SHAPES,
     TRANSFORMERS,
+    Architecture,
     ImageSpec,
     Samples,
     Spec,
@@ -46,18 +52,22 @@ from covey.models.specs import (
 
 __all__ = [
     "MODELS",
+    "OPERATORS",
     "SAMPLE_SEED",
     "SHAPES",
     "TRANSFORMERS",
+    "Architecture",
     "Floats",
     "ImageSpec",
     "Network",
+    "Operator",
     "Pool",
     "Samples",
     "Spec",
     "TransformerSpec",
     "build",
     "find",
+    "multiplications",
     "pseudo_images",
     "samples",
 ]
@@ -70,9 +80,12 @@ def build(
     *,
     sequence: int | None = None,
     layers: int | None = None,
+    operator: Operator | None = None,
+    size: int | None = None,
+    classes: int | None = None,
 ) -> onnx.ModelProto:
     """A model of the zoo, by default of the smallest shape. Raises `OptionError` for one there is not."""
-    return find(model, shape, pool, sequence, layers).build()
+    return find(model, shape, pool, sequence, layers, operator=operator, size=size, classes=classes).build()
 
 
 def samples(shape: str, count: int, seed: int = SAMPLE_SEED) -> Floats:

@@ -6,15 +6,18 @@ configuration D. ResNet18 and ResNet50: arXiv:1512.03385, tables 1 and 6, ResNet
 bottleneck is in its 3 × 3 convolution. SqueezeNet: arXiv:1602.07360, in its authors' version 1.1, which CrypTFlow2
 measures. DenseNet121: arXiv:1608.06993, table 1. MiniONN: Liu and others, Oblivious neural network predictions via
 MiniONN transformations, 2017, figure 13. On small images stems and classifiers are cut down the way that is usual for
-CIFAR-10.
+CIFAR-10. Where a plan names another operator (`forms`), it replaces the convolutions of bottlenecks; ResNet18 has no
+bottlenecks, and there it replaces every K × K convolution.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from covey.models.forms import Operator, convolution, point, spatial
 from covey.models.network import Network, Value
 
 Pool = Literal["max", "avg"]
@@ -22,10 +25,11 @@ Pool = Literal["max", "avg"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What layers are built with: the network under construction, and its kind of pooling."""
+    """What layers are built with: the network under construction, its kind of pooling and of convolutions."""
 
     net: Network
     pool: Pool
+    operator: Operator = "dense"
 
     @property
     def small(self) -> bool:
@@ -83,7 +87,7 @@ def vgg16(plan: Plan) -> Value:
 
 def resnet18(plan: Plan) -> Value:
     """Four stages of two basic blocks."""
-    return _resnet(plan, [2, 2, 2, 2], _basic_block)
+    return _resnet(plan, [2, 2, 2, 2], _basic_block, stem=plan.operator)
 
 
 def resnet50(plan: Plan) -> Value:
@@ -98,7 +102,7 @@ def resnet32(plan: Plan) -> Value:
     for stage, channels in enumerate((16, 32, 64), 1):
         for index in range(1, 6):
             stride = 2 if stage > 1 and index == 1 else 1
-            x = _basic_block(net, f"stage{stage}.block{index}", x, channels, stride)
+            x = _basic_block(plan, f"stage{stage}.block{index}", x, channels, stride)
     x = net.flatten("flatten", net.global_average_pool("pool", x))
     return net.gemm("fc", x, net.classes, gain=1)
 
@@ -134,8 +138,8 @@ def densenet121(plan: Plan) -> Value:
     for block, layers in enumerate((6, 12, 24, 16), 1):
         for layer in range(1, layers + 1):
             name = f"block{block}.layer{layer}"
-            y = net.conv(f"{name}.conv1", _bn_relu(net, f"{name}.1", x), 128, 1, bias=False)
-            y = net.conv(f"{name}.conv2", _bn_relu(net, f"{name}.2", y), 32, 3, pad=1, bias=False)
+            y = point(net, f"{name}.conv1", _bn_relu(net, f"{name}.1", x), 128, plan.operator, gain=math.sqrt(2))
+            y = convolution(net, f"{name}.conv2", _bn_relu(net, f"{name}.2", y), 32, 3, 1, plan.operator)
             x = net.concat(f"{name}.concat", [x, y], 1)
         if block < 4:
             name = f"transition{block}"
@@ -164,43 +168,54 @@ def _bn_relu(net: Network, name: str, x: Value) -> Value:
 BRANCH_GAIN = 0.25
 """Scale of the last normalisation of a block: small, so that sums do not grow with depth (arXiv:1706.02677, 5.1)."""
 
-Block = Callable[[Network, str, Value, int, int], Value]
+Block = Callable[[Plan, str, Value, int, int], Value]
 
 
-def _resnet(plan: Plan, blocks: list[int], block: Block) -> Value:
+def _resnet(plan: Plan, blocks: list[int], block: Block, stem: Operator = "dense") -> Value:
     net = plan.net
     if plan.small:
-        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 3))
+        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 3, operator=stem))
     else:
-        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 7, stride=2))
+        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 7, stride=2, operator=stem))
         x = plan.pooled("stem.pool", x, 3, 2, 1)
     for stage, count in enumerate(blocks, 1):
         for index in range(1, count + 1):
             stride = 2 if stage > 1 and index == 1 else 1
-            x = block(net, f"stage{stage}.block{index}", x, 64 << (stage - 1), stride)
+            x = block(plan, f"stage{stage}.block{index}", x, 64 << (stage - 1), stride)
     x = net.flatten("flatten", net.global_average_pool("pool", x))
     return net.gemm("fc", x, net.classes, gain=1)
 
 
 def _conv_bn(
-    net: Network, name: str, x: Value, channels: int, kernel: int, stride: int = 1, gain: float = 1.0
+    net: Network,
+    name: str,
+    x: Value,
+    channels: int,
+    kernel: int,
+    stride: int = 1,
+    gain: float = 1.0,
+    operator: Operator = "dense",
 ) -> Value:
-    y = net.conv(f"{name}.conv", x, channels, kernel, stride, pad=kernel // 2, bias=False)
-    return net.batch_norm(f"{name}.bn", y, gain)
+    return net.batch_norm(f"{name}.bn", convolution(net, f"{name}.conv", x, channels, kernel, stride, operator), gain)
 
 
-def _basic_block(net: Network, name: str, x: Value, channels: int, stride: int) -> Value:
-    y = net.relu(f"{name}.relu1", _conv_bn(net, f"{name}.1", x, channels, 3, stride))
-    y = _conv_bn(net, f"{name}.2", y, channels, 3, gain=BRANCH_GAIN)
+def _basic_block(plan: Plan, name: str, x: Value, channels: int, stride: int) -> Value:
+    net, operator = plan.net, plan.operator
+    y = net.relu(f"{name}.relu1", _conv_bn(net, f"{name}.1", x, channels, 3, stride, operator=operator))
+    y = _conv_bn(net, f"{name}.2", y, channels, 3, gain=BRANCH_GAIN, operator=operator)
     if stride != 1:
         x = _conv_bn(net, f"{name}.shortcut", x, channels, 1, stride)
     return net.relu(f"{name}.relu2", net.add(f"{name}.add", y, x))
 
 
-def _bottleneck(net: Network, name: str, x: Value, channels: int, stride: int) -> Value:
-    y = net.relu(f"{name}.relu1", _conv_bn(net, f"{name}.1", x, channels, 1))
-    y = net.relu(f"{name}.relu2", _conv_bn(net, f"{name}.2", y, channels, 3, stride))
-    y = _conv_bn(net, f"{name}.3", y, 4 * channels, 1, gain=BRANCH_GAIN)
+def _bottleneck(plan: Plan, name: str, x: Value, channels: int, stride: int) -> Value:
+    net, operator = plan.net, plan.operator
+    y = net.batch_norm(f"{name}.1.bn", point(net, f"{name}.1.conv", x, channels, operator, gain=math.sqrt(2)))
+    y = net.relu(f"{name}.relu1", y)
+    y = net.batch_norm(f"{name}.2.bn", spatial(net, f"{name}.2.conv", y, 3, stride, operator))
+    y = net.relu(f"{name}.relu2", y)
+    y = point(net, f"{name}.3.conv", y, 4 * channels, operator, gain=math.sqrt(2))
+    y = net.batch_norm(f"{name}.3.bn", y, BRANCH_GAIN)
     if x.batch.shape[1] != 4 * channels:
         x = _conv_bn(net, f"{name}.shortcut", x, 4 * channels, 1, stride)
     return net.relu(f"{name}.relu3", net.add(f"{name}.add", y, x))

@@ -67,18 +67,22 @@ class Construction:
         pad: int = 0,
         bias: bool = True,
         gain: float = math.sqrt(2),
+        groups: int = 1,
     ) -> Value:
-        """A square convolution from x [N, C, H, W] to [N, channels, H', W']."""
+        """A square convolution from x [N, C, H, W] to [N, channels, H', W']; `groups` divides both channel counts."""
         # (image - mean) / deviation, the usual preparation of images, is folded into the first layer.
         mean, deviation = (0.0, 1.0) if self.proto.graph.node else (IMAGE_MEAN, IMAGE_DEVIATION)
-        weight = self.he(channels, x.batch.shape[1], kernel, kernel, gain=gain) / np.float32(deviation)
+        weight = self.he(channels, x.batch.shape[1] // groups, kernel, kernel, gain=gain) / np.float32(deviation)
         inputs = [x.name, self.tensor(f"{name}.weight", weight)]
-        y = convolution(x.batch, weight, stride, pad)
+        y = convolution(x.batch, weight, stride, pad, groups)
         if bias:
             offset = self.small(channels) - np.float32(mean) * weight.sum(axis=(1, 2, 3))
             inputs.append(self.tensor(f"{name}.bias", offset))
             y += offset[:, None, None]
-        return self.add_node("Conv", name, inputs, y, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4)
+        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+        if groups > 1:
+            return self.add_node("Conv", name, inputs, y, **attributes, group=groups)
+        return self.add_node("Conv", name, inputs, y, **attributes)
 
     def relu(self, name: str, x: Value) -> Value:
         """max(x, 0)."""
@@ -89,6 +93,29 @@ class Construction:
     def add(self, name: str, x: Value, y: Value) -> Value:
         """x + y."""
         return self.add_node("Add", name, [x.name, y.name], x.batch + y.batch)
+
+    def mul(self, name: str, x: Value, y: Value) -> Value:
+        """x · y, each element with its own or by broadcasting."""
+        return self.add_node("Mul", name, [x.name, y.name], x.batch * y.batch)
+
+    def hard_sigmoid(self, name: str, x: Value) -> Value:
+        """x / 6 + 1/2, clipped to 0..1."""
+        return self.add_node("HardSigmoid", name, [x.name], np.clip(x.batch / 6 + 0.5, 0, 1), alpha=1 / 6, beta=0.5)
+
+    def hard_swish(self, name: str, x: Value) -> Value:
+        """x times the hard sigmoid of x."""
+        return self.add_node("HardSwish", name, [x.name], x.batch * np.clip(x.batch / 6 + 0.5, 0, 1))
+
+    def channels(self, name: str, x: Value, order: Sequence[int]) -> Value:
+        """The channels of x [N, C, H, W] at these indices."""
+        indices = self.indices(f"{name}.order", order)
+        return self.add_node("Gather", name, [x.name, indices], x.batch[:, list(order)], axis=1)
+
+    def every(self, name: str, x: Value, stride: int) -> Value:
+        """Every `stride`-th row and column of x [N, C, H, W], from the first one on."""
+        limits = {"starts": [0, 0], "ends": list(x.batch.shape[2:]), "axes": [2, 3], "steps": [stride] * 2}
+        inputs = [x.name, *(self.indices(f"{name}.{part}", values) for part, values in limits.items())]
+        return self.add_node("Slice", name, inputs, x.batch[:, :, ::stride, ::stride])
 
     def concat(self, name: str, parts: Sequence[Value], axis: int) -> Value:
         """Side by side along an axis."""
@@ -118,6 +145,11 @@ class Construction:
         self.proto.graph.initializer.add().CopyFrom(
             numpy_helper.from_array(np.ascontiguousarray(values, np.float32), name)
         )
+        return name
+
+    def indices(self, name: str, values: Sequence[int]) -> str:
+        """Store whole numbers that the graph's structure needs; returns their name."""
+        self.proto.graph.initializer.append(numpy_helper.from_array(np.array(values, np.int64), name))
         return name
 
     def add_node(self, op: str, name: str, inputs: list[str], batch: Floats, **attributes: Any) -> Value:
@@ -199,8 +231,13 @@ def windows(x: Floats, kernel: int, stride: int, pad: int, fill: float = 0.0) ->
     return np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]
 
 
-def convolution(x: Floats, weight: Floats, stride: int, pad: int) -> Floats:
-    """x [N, C, H, W] with weight [O, C, K, K], one sample at a time: its windows as a matrix, times the weight."""
+def convolution(x: Floats, weight: Floats, stride: int, pad: int, groups: int = 1) -> Floats:
+    """x [N, C, H, W] with weight [O, C / groups, K, K], sample by sample: its windows as a matrix, times the weight."""
+    if groups == x.shape[1] == len(weight):
+        return _depthwise(x, weight, stride, pad)
+    if groups > 1:
+        parts = zip(np.split(x, groups, axis=1), np.split(weight, groups), strict=True)
+        return np.concatenate([convolution(part, own, stride, pad) for part, own in parts], axis=1)
     views = windows(x, weight.shape[2], stride, pad)
     count, _, rows, columns = views.shape[:4]
     y = np.empty((count, weight.shape[0], rows, columns), np.float32)
@@ -208,4 +245,13 @@ def convolution(x: Floats, weight: Floats, stride: int, pad: int) -> Floats:
     for sample, view in zip(y, views, strict=True):
         patches = view.transpose(0, 3, 4, 1, 2).reshape(matrix.shape[1], -1)
         np.matmul(matrix, patches, out=sample.reshape(weight.shape[0], -1))
+    return y
+
+
+def _depthwise(x: Floats, weight: Floats, stride: int, pad: int) -> Floats:
+    """A kernel [C, 1, K, K] for each channel: tap by tap, as a product for each channel would be mostly overhead."""
+    views = windows(x, weight.shape[2], stride, pad)
+    y = np.zeros(views.shape[:4], np.float32)
+    for row, column in np.ndindex(*weight.shape[2:]):
+        y += views[..., row, column] * weight[:, 0, row, column, None, None]
     return y

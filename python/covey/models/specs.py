@@ -13,8 +13,9 @@ import numpy.typing as npt
 import onnx
 
 from covey.errors import OptionError
-from covey.models import architectures, transformers
+from covey.models import architectures, mobile, transformers
 from covey.models.architectures import Plan, Pool
+from covey.models.forms import OPERATORS, Operator
 from covey.models.images import Shape, pseudo_images
 from covey.models.network import BATCH_SEED, Network, Value
 from covey.models.sequences import SequenceNetwork
@@ -39,18 +40,36 @@ SHAPES: dict[str, Shape] = {"mnist": (1, 28, 28), "cifar": (3, 32, 32), "imagene
 
 CLASSES = {"mnist": 10, "cifar": 10, "imagenet": 1000}
 
-MODELS: dict[str, tuple[Callable[[Plan], Value], tuple[str, ...]]] = {
-    "lenet5": (architectures.lenet5, ("mnist", "cifar")),
-    "alexnet": (architectures.alexnet, ("cifar", "imagenet")),
-    "vgg16": (architectures.vgg16, ("cifar", "imagenet")),
-    "resnet18": (architectures.resnet18, ("cifar", "imagenet")),
-    "resnet50": (architectures.resnet50, ("cifar", "imagenet")),
-    "squeezenet": (architectures.squeezenet, ("imagenet",)),
-    "densenet121": (architectures.densenet121, ("imagenet",)),
-    "resnet32": (architectures.resnet32, ("cifar",)),
-    "minionn": (architectures.minionn, ("cifar",)),
+SIZES = (32, 1024)
+"""The smallest and the largest side of an image where a network takes any."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network of images: its layers, and the shapes it comes in, the smallest first."""
+
+    layers: Callable[[Plan], Value]
+    shapes: tuple[str, ...]
+    any_size: bool = False
+    """Whether images may have any size, because an average over the map precedes the classifier."""
+    published: Operator | None = None
+    """The form that its authors gave it, where the zoo has others."""
+
+
+MODELS: dict[str, Architecture] = {
+    "lenet5": Architecture(architectures.lenet5, ("mnist", "cifar")),
+    "alexnet": Architecture(architectures.alexnet, ("cifar", "imagenet")),
+    "vgg16": Architecture(architectures.vgg16, ("cifar", "imagenet")),
+    "resnet18": Architecture(architectures.resnet18, ("cifar", "imagenet"), True, "dense"),
+    "resnet50": Architecture(architectures.resnet50, ("cifar", "imagenet"), True, "dense"),
+    "squeezenet": Architecture(architectures.squeezenet, ("imagenet",), True),
+    "densenet121": Architecture(architectures.densenet121, ("imagenet",), True, "dense"),
+    "mobilenetv3-large": Architecture(mobile.mobilenetv3_large, ("imagenet",), True, "factorised"),
+    "shufflenetv2": Architecture(mobile.shufflenetv2, ("imagenet",), True, "factorised"),
+    "resnet32": Architecture(architectures.resnet32, ("cifar",), True),
+    "minionn": Architecture(architectures.minionn, ("cifar",)),
 }
-"""Every network of images: its layers, and the shapes it comes in."""
+"""Every network of images, by name."""
 
 
 @dataclass(frozen=True)
@@ -124,33 +143,55 @@ class Spec(ABC):
 
 @dataclass(frozen=True)
 class ImageSpec(Spec):
-    """A network of images: architecture, image shape, and how it pools. Raises `OptionError` for one there is not."""
+    """A network of images: architecture, image shape, how it pools, and where asked for its operator, size and classes.
+
+    `operator` is the form of its convolutions (`forms`), `size` the side of square images in place of the shape's, and
+    `classes` the number of logits. Raises `OptionError` for what there is not.
+    """
 
     shape: str
     pool: Pool = "max"
+    operator: Operator | None = None
+    size: int | None = None
+    classes: int | None = None
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise _unknown(self.model)
-        shapes = MODELS[self.model][1]
-        if self.shape not in shapes:
-            raise OptionError(f"{self.model} has no shape '{self.shape}': use {' or '.join(shapes)}")
+        known = MODELS[self.model]
+        if self.shape not in known.shapes:
+            raise OptionError(f"{self.model} has no shape '{self.shape}': use {' or '.join(known.shapes)}")
         if self.pool not in ("max", "avg"):
             raise OptionError(f"pooling '{self.pool}' is unknown: use max or avg")
+        if self.operator is not None and known.published is None:
+            raise _foreign(self.model, "operator")
+        if self.operator not in (None, *OPERATORS):
+            raise OptionError(f"operator '{self.operator}' is unknown: use {', '.join(OPERATORS)}")
+        if self.size is not None and not known.any_size:
+            raise _foreign(self.model, "size")
+        if self.size is not None and not SIZES[0] <= self.size <= SIZES[1]:
+            raise OptionError(f"{self.model} on images of {self.size} × {self.size}: use {SIZES[0]} to {SIZES[1]}")
+        if self.classes is not None and self.classes < 1:
+            raise OptionError(f"{self.model} with {self.classes} classes: use at least 1")
 
     @property
     def label(self) -> str:
-        return f"{self.model}-{self.shape}-{self.pool}"
+        chosen = (("", self.operator), ("size-", self.size), ("classes-", self.classes))
+        more = "".join(f"-{name}{value}" for name, value in chosen if value is not None)
+        return f"{self.model}-{self.shape}-{self.pool}{more}"
 
     @property
     def image(self) -> Shape:
         """Channels, height and width of an input."""
-        return SHAPES[self.shape]
+        channels, height, width = SHAPES[self.shape]
+        return (channels, height, width) if self.size is None else (channels, self.size, self.size)
 
     def network(self) -> tuple[onnx.ModelProto, Network]:
         """The model, and the network it was built from, with its ranges."""
-        net = Network(self.label, self.image, CLASSES[self.shape])
-        return net.model(MODELS[self.model][0](Plan(net, self.pool))), net
+        known = MODELS[self.model]
+        net = Network(self.label, self.image, self.classes or CLASSES[self.shape])
+        operator = self.operator or known.published or "dense"
+        return net.model(known.layers(Plan(net, self.pool, operator))), net
 
     def build(self) -> onnx.ModelProto:
         return self.network()[0]
@@ -159,7 +200,8 @@ class ImageSpec(Spec):
         return {"image": pseudo_images(count, self.image, seed)}
 
     def calibration(self) -> Samples:
-        return self.samples(min(64, CALIBRATION_ELEMENTS // math.prod(self.image)), CALIBRATION_SEED)
+        count = max(1, min(64, CALIBRATION_ELEMENTS // math.prod(self.image)))
+        return self.samples(count, CALIBRATION_SEED)
 
 
 @dataclass(frozen=True)
@@ -268,19 +310,26 @@ def find(
     pool: str | None = None,
     sequence: int | None = None,
     layers: int | None = None,
+    *,
+    operator: str | None = None,
+    size: int | None = None,
+    classes: int | None = None,
 ) -> Spec:
     """A model of the zoo. Images are of the smallest shape and pools take the maximum, unless asked for others.
 
-    Raises `OptionError` for a model there is not, and for an option that a model has not.
+    With a `size` of 64 or more, the shape is the largest one instead. Raises `OptionError` for a model there is not,
+    and for an option that a model has not.
     """
-    given = {"shape": shape, "pool": pool} if model in TRANSFORMERS else {"sequence": sequence, "layers": layers}
+    of_images = {"shape": shape, "pool": pool, "operator": operator, "size": size, "classes": classes}
+    given = of_images if model in TRANSFORMERS else {"sequence": sequence, "layers": layers}
     for name, value in given.items():
         if value is not None and model in {**MODELS, **TRANSFORMERS}:
             raise _foreign(model, name)
     if model in TRANSFORMERS:
         return TransformerSpec(model, sequence, layers)
-    smallest = MODELS[model][1][0] if model in MODELS else ""
-    return ImageSpec(model, shape or smallest, pool or "max")  # type: ignore[arg-type]
+    shapes = MODELS[model].shapes if model in MODELS else ("",)
+    usual = shapes[0] if size is None or size < 64 else shapes[-1]
+    return ImageSpec(model, shape or usual, pool or "max", operator, size, classes)  # type: ignore[arg-type]
 
 
 def _unknown(model: str) -> OptionError:
@@ -288,7 +337,11 @@ def _unknown(model: str) -> OptionError:
 
 
 def _foreign(model: str, option: str) -> OptionError:
-    fits = ["shape", "pool"] if model in MODELS else ["sequence", "layers"]
-    if model in TRANSFORMERS and TRANSFORMERS[model].sequence is None:
-        fits = ["layers"]
-    return OptionError(f"{model} has no {option} to choose: it takes {' and '.join(f'--{each}' for each in fits)}")
+    if known := MODELS.get(model):
+        optional = (("operator", known.published is not None), ("size", known.any_size))
+        fits = ["shape", "pool", "classes", *(name for name, has in optional if has)]
+    else:
+        fits = ["layers"] if TRANSFORMERS[model].sequence is None else ["sequence", "layers"]
+    *others, last = (f"--{each}" for each in fits)
+    takes = f"{', '.join(others)} and {last}" if others else last
+    return OptionError(f"{model} has no {option} to choose: it takes {takes}")
