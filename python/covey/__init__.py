@@ -2,8 +2,8 @@
 
 `check` says what Covey would make of each node of a model, `compile` turns it into a public program and secret weights,
 and `tune` finds the smallest numbers that keep its accuracy. `explain` says what a run protects, reveals and costs,
-`verify` whether it computes what it should. `local` runs the parties as processes on this machine; `Client` talks to
-parties on other machines.
+`compare` what several models cost, and `verify` whether a run computes what it should. `local` runs the parties as
+processes on this machine; `Client` talks to parties on other machines.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from covey.pretrained import Buckets, from_pretrained
 
 if TYPE_CHECKING:
     from covey._core import Program, Weights
-    from covey.api import explain, tune, verify
+    from covey.api import compare, explain, tune, verify
     from covey.client import Client
+    from covey.cost_comparison import CostComparison
     from covey.explanation import Explanation
     from covey.generation import Generator, generate
     from covey.result import Profile, Result
@@ -53,6 +54,7 @@ __all__ = [
     "Checked",
     "Client",
     "Compiled",
+    "CostComparison",
     "CoveyError",
     "DataError",
     "DoesNotFitError",
@@ -76,6 +78,7 @@ __all__ = [
     "__version__",
     "adamw",
     "check",
+    "compare",
     "compile",
     "compile_training",
     "explain",
@@ -91,6 +94,7 @@ __all__ = [
 _RUNTIME: dict[str, str] = {
     "Adam": "covey.training.optimizers",
     "Client": "covey.client",
+    "CostComparison": "covey.cost_comparison",
     "Explanation": "covey.explanation",
     "Generator": "covey.generation",
     "Job": "covey.training.job",
@@ -103,6 +107,7 @@ _RUNTIME: dict[str, str] = {
     "Verification": "covey.verification",
     "Weights": "covey._core",
     "adamw": "covey.training.optimizers",
+    "compare": "covey.api",
     "compile_training": "covey.training.job",
     "explain": "covey.api",
     "generate": "covey.generation",

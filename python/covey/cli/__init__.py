@@ -11,6 +11,7 @@ import typer
 from covey import _interrupt
 from covey._version import __version__
 from covey.cli import bench, init, keys, store, weights
+from covey.cli.compare import compare
 from covey.cli.console import complain
 from covey.cli.demo import demo
 from covey.cli.diff import diff
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command()(check)
 app.command("compile")(compile_)
 app.command()(explain)
+app.command()(compare)
 app.command()(diff)
 app.command()(tune)
 app.command()(verify)
