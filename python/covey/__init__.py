@@ -2,8 +2,9 @@
 
 `check` says what Covey would make of each node of a model, `compile` turns it into a public program and secret weights,
 and `tune` finds the smallest numbers that keep its accuracy. `explain` says what a run protects, reveals and costs,
-`compare` what several models cost, and `verify` whether a run computes what it should. `local` runs the parties as
-processes on this machine; `Client` talks to parties on other machines.
+`compare` what several models cost, `pareto` which of them no other beats in accuracy and cost, and `verify` whether a
+run computes what it should. `local` runs the parties as processes on this machine; `Client` talks to parties on other
+machines.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from covey.explanation import Explanation
     from covey.generation import Generator, generate
     from covey.result import Profile, Result
+    from covey.trade_off import TradeOff, pareto
     from covey.training.job import Job, compile_training
     from covey.training.optimizers import SGD, Adam, adamw
     from covey.training.trainer import Trainer
@@ -70,6 +72,7 @@ __all__ = [
     "Profile",
     "Program",
     "Result",
+    "TradeOff",
     "Trainer",
     "Tuned",
     "UnsupportedError",
@@ -85,6 +88,7 @@ __all__ = [
     "from_pretrained",
     "generate",
     "local",
+    "pareto",
     "tune",
     "verify",
 ]
@@ -102,6 +106,7 @@ _RUNTIME: dict[str, str] = {
     "Program": "covey._core",
     "Result": "covey.result",
     "SGD": "covey.training.optimizers",
+    "TradeOff": "covey.trade_off",
     "Trainer": "covey.training.trainer",
     "Tuned": "covey.tuned",
     "Verification": "covey.verification",
@@ -111,6 +116,7 @@ _RUNTIME: dict[str, str] = {
     "compile_training": "covey.training.job",
     "explain": "covey.api",
     "generate": "covey.generation",
+    "pareto": "covey.trade_off",
     "tune": "covey.api",
     "verify": "covey.api",
 }

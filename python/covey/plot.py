@@ -14,6 +14,7 @@ from covey.result import NodeProfile, Profile
 
 if TYPE_CHECKING:
     from covey.cost_comparison import CostComparison
+    from covey.trade_off import TradeOff
 
 DOTS = 120
 """Dots an inch."""
@@ -97,6 +98,26 @@ def draw_costs(comparison: CostComparison) -> Plot:
     panels[0].set_yticks(places, models, fontsize=8)
     panels[0].invert_yaxis()
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+    return Plot(figure)
+
+
+def draw_trade_off(trade_off: TradeOff) -> Plot:
+    """Every point at its cost and accuracy, with its name; a line joins those of the front."""
+    figure = _figure()(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    points, front = trade_off.points, trade_off.front
+    axes.scatter([point.cost for point in points], [point.accuracy for point in points], color="tab:gray")
+    costs, accuracies = ([getattr(point, name) for point in front] for name in ("cost", "accuracy"))
+    axes.plot(costs, accuracies, color="tab:red", marker="o", label="front")
+    for point in points:
+        # Dollar signs of a name would be formulas.
+        label = point.name.replace("$", r"\$")
+        axes.annotate(label, (point.cost, point.accuracy), xytext=(4, 4), textcoords="offset points", fontsize=8)
+    if points[0].cost > 0:
+        axes.set_xscale("log")
+    axes.set_xlabel(trade_off.cost.replace("$", r"\$"))
+    axes.set_ylabel(trade_off.accuracy.replace("$", r"\$"))
+    axes.legend(loc="lower right")
     return Plot(figure)
 
 

@@ -18,6 +18,7 @@ from covey.cli.diff import diff
 from covey.cli.doctor import doctor
 from covey.cli.generate import generate
 from covey.cli.models import check, compile_, explain
+from covey.cli.pareto import pareto
 from covey.cli.remote import dealer, infer, party, share_weights
 from covey.cli.run import run
 from covey.cli.train import train
@@ -38,6 +39,7 @@ app.command()(check)
 app.command("compile")(compile_)
 app.command()(explain)
 app.command()(compare)
+app.command()(pareto)
 app.command()(diff)
 app.command()(tune)
 app.command()(verify)
