@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from covey._proto import program_pb2 as pb
 from covey.cost_split import PARTS, decoded, split
 from covey.errors import OptionError
 from covey.explanation import explanation
@@ -224,17 +225,20 @@ def _cost(name: str, model: Model, protocol: str, setting: Setting, batch: int, 
 def multiplications(program: Program) -> int:
     """Those of a sample in the convolutions and matrix products of a program, after all compiler passes.
 
-    Counted is what meets a zero of the padding, too; products element by element are not.
+    Counted is what meets a zero of the padding, too. Products element by element are not counted, and neither are
+    products with constants, such as Winograd's transforms, which every party computes by itself.
     """
     message = decoded(program)
     total = 0
     for node in message.nodes:
-        operation = node.WhichOneof("op")
+        operation, operands = node.WhichOneof("op"), [message.values[value] for value in node.inputs[:2]]
         outputs = math.prod(message.values[node.outputs[0]].shape)
+        if any(operand.kind == pb.Value.CONSTANT for operand in operands):
+            continue
         if operation == "conv2d":
-            total += outputs * math.prod(message.values[node.inputs[1]].shape[1:])
+            total += outputs * math.prod(operands[1].shape[1:])
         elif operation in ("dense", "matmul"):
-            total += outputs * message.values[node.inputs[0]].shape[-1]
+            total += outputs * operands[0].shape[-1]
     return total
 
 
