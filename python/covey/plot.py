@@ -102,17 +102,17 @@ def draw_costs(comparison: CostComparison) -> Plot:
 
 
 def draw_trade_off(trade_off: TradeOff) -> Plot:
-    """Every point at its cost and accuracy, with its name; a line joins those of the front."""
+    """Every point at its cost and accuracy, with its name; the line is the best accuracy for at most a cost."""
     figure = _figure()(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     points, front = trade_off.points, trade_off.front
     axes.scatter([point.cost for point in points], [point.accuracy for point in points], color="tab:gray")
     costs, accuracies = ([getattr(point, name) for point in front] for name in ("cost", "accuracy"))
-    axes.plot(costs, accuracies, color="tab:red", marker="o", label="front")
+    axes.plot(costs, accuracies, color="tab:red", marker="o", drawstyle="steps-post", label="front")
     for point in points:
         # Dollar signs of a name would be formulas.
         label = point.name.replace("$", r"\$")
-        axes.annotate(label, (point.cost, point.accuracy), xytext=(4, 4), textcoords="offset points", fontsize=8)
+        axes.annotate(label, (point.cost, point.accuracy), xytext=(4, -10), textcoords="offset points", fontsize=8)
     if points[0].cost > 0:
         axes.set_xscale("log")
     axes.set_xlabel(trade_off.cost.replace("$", r"\$"))
