@@ -30,24 +30,13 @@ The parts are linear layers, apart from rescaling: those of convolutions and the
 operations; and what belongs to no layer, such as inputs, outputs, checks and correlated randomness.
 """
 
-LINEAR = frozenset(
-    {
-        "conv2d",
-        "dense",
-        "matmul",
-        "mul",
-        "add",
-        "sub",
-        "shift_left",
-        "sum_pool",
-        "reshape",
-        "transpose",
-        "concat",
-        "pad",
-        "gather",
-    }
+PRODUCTS = frozenset({"conv2d", "dense", "matmul"})
+"""Operations of a program that are convolutions and products of matrices: linear wherever they are."""
+
+SUMS_AND_MOVES = frozenset(
+    {"mul", "add", "sub", "shift_left", "sum_pool", "reshape", "transpose", "concat", "pad", "gather"}
 )
-"""Operations of a program that are additions, multiplications and moves."""
+"""Operations that are linear, except within a layer that has others, too, such as Softmax."""
 
 SHIFTS = frozenset({"truncate", "mul_shift", "div_exact"})
 """Operations that bring a result back to its scale: shifts, and divisions by public numbers."""
@@ -64,6 +53,7 @@ def split(program: _core.Program, plan: dict[str, Any], parties: int | None, opt
     `parties` and `options` are those that the plan was made with. Raises a `CoveyError`.
     """
     message = decoded(program)
+    part = _parts(message)
     own = {row["node"] for row in plan["nodes"]}
     alone = _alone(message, own, plan, parties, options)
     readers: dict[int, list[int]] = defaultdict(list)
@@ -88,10 +78,28 @@ def split(program: _core.Program, plan: dict[str, Any], parties: int | None, opt
         *before, last = [index for index in members if alone.get(index)] or members[:1]
         for index in before:
             taken = min(alone[index], left)
-            found[_part(message.nodes[index])] += taken
+            found[part[index]] += taken
             left -= taken
-        found[_part(message.nodes[last])] += left
+        found[part[last]] += left
     return found
+
+
+def _parts(message: pb.Program) -> list[str]:
+    """What each node's bytes count as."""
+    operations = [str(node.WhichOneof("op")) for node in message.nodes]
+    linear = PRODUCTS | SUMS_AND_MOVES | SHIFTS
+    not_linear = {
+        node.name for node, operation in zip(message.nodes, operations, strict=True) if operation not in linear
+    }
+
+    def part(node: pb.Node, operation: str) -> str:
+        if operation in SHIFTS:
+            return "shift"
+        if operation not in PRODUCTS and node.name in not_linear:
+            return "non_linear"
+        return "convolution" if "conv" in node.source_op.lower() else "other_linear"
+
+    return [part(node, operation) for node, operation in zip(message.nodes, operations, strict=True)]
 
 
 def _alone(
@@ -109,15 +117,6 @@ def _alone(
     program = _core.Program(content)
     rows = json.loads(_core.plan(program, plan["protocol"], plan["batch"], 0, parties, **options))["nodes"]
     return {row["node"]: _bytes(row) for row in rows}
-
-
-def _part(node: pb.Node) -> str:
-    operation = node.WhichOneof("op")
-    if operation in SHIFTS:
-        return "shift"
-    if operation not in LINEAR:
-        return "non_linear"
-    return "convolution" if "conv" in node.source_op.lower() else "other_linear"
 
 
 def _bytes(row: dict[str, Any]) -> int:

@@ -130,6 +130,33 @@ def test_a_fused_layer_is_split_into_what_its_parts_send(
     assert row["other_bytes"] == sum(node.bytes for node in explained.nodes if node.name in session)
 
 
+def test_products_within_softmax_are_no_linear_layer() -> None:
+    """Trio sends three elements for each element of a product, and of these only two are layers."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
+        helper.make_node("Softmax", ["a"], ["b"], name="softmax"),
+        helper.make_node("MatMul", ["b", "v"], ["y"], name="second"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "softmax",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4, 3])],
+        [
+            numpy_helper.from_array(rng.normal(size=shape).astype(np.float32) / 3, name)
+            for name, shape in (("w", (8, 6)), ("v", (6, 3)))
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = covey.compile(model, input_range=(-1, 1), calibration=rng.uniform(-1, 1, (32, 4, 8)))
+    program = covey.Program(compiled.program_bytes)
+    assert any(node["name"] == "softmax" and node["computes"] == "Mul" for node in program.nodes)
+    (row,) = covey.compare([compiled], ["trio"]).rows()
+    assert row["other_linear_bytes"] == (4 * 6 + 4 * 3) * 3 * program.ring_bits // 8
+    assert row["non_linear_bytes"] > row["other_linear_bytes"]
+
+
 def test_products_between_two_parties_cost_in_proportion(compared: covey.CostComparison) -> None:
     wide, narrow = (row for row in compared.rows() if row["protocol"] == "two-party")
     ratio = (8 * 27 + 64 * 9) / (4 * 27 + 16 * 9)
