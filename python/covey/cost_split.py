@@ -86,11 +86,9 @@ def split(program: _core.Program, plan: dict[str, Any], parties: int | None, opt
 
 def _parts(message: pb.Program) -> list[str]:
     """What each node's bytes count as."""
-    operations = [str(node.WhichOneof("op")) for node in message.nodes]
+    nodes = [(node, str(node.WhichOneof("op"))) for node in message.nodes]
     linear = PRODUCTS | SUMS_AND_MOVES | SHIFTS
-    not_linear = {
-        node.name for node, operation in zip(message.nodes, operations, strict=True) if operation not in linear
-    }
+    not_linear = {node.name for node, operation in nodes if operation not in linear}
 
     def part(node: pb.Node, operation: str) -> str:
         if operation in SHIFTS:
@@ -99,7 +97,7 @@ def _parts(message: pb.Program) -> list[str]:
             return "non_linear"
         return "convolution" if "conv" in node.source_op.lower() else "other_linear"
 
-    return [part(node, operation) for node, operation in zip(message.nodes, operations, strict=True)]
+    return [part(node, operation) for node, operation in nodes]
 
 
 def _alone(
