@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from covey._core import Program
     from covey.plot import Plot
 
-NAME_WIDTH = 16
+NAME_WIDTH = 14
 """Columns of text for a model's name; a longer one is folded, so that tables fit 80 columns."""
 
 SERVED = tuple(name for name, info in PROTOCOLS.items() if info.served)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,18 @@ def test_tables_fit_80_columns(compared: covey.CostComparison) -> None:
     assert max(map(len, text.splitlines())) <= 80
     for protocol in PROTOCOLS:
         assert text.count(protocol) == 4  # two models in two tables
+
+
+def test_tables_of_large_models_fit_80_columns(compared: covey.CostComparison) -> None:
+    """As large as the largest networks of the efficient-models paper: 2.63 TB."""
+    large = [
+        replace(cost, offline_bytes=123_000_000_000, online_bytes=2_630_000_000_000, rounds=12_345)
+        for cost in compared.costs
+    ]
+    large = [replace(cost, seconds={"LAN": 2_200.0, "WAN": 22_000.0}, parts=dict.fromkeys(PARTS, 1)) for cost in large]
+    text = str(replace(compared, costs=large))
+    assert "2.63 TB" in text and "366.7 min" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_command_prints_what_the_function_returns(
