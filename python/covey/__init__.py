@@ -2,8 +2,9 @@
 
 `check` says what Covey would make of each node of a model, `compile` turns it into a public program and secret weights,
 and `tune` finds the smallest numbers that keep its accuracy. `explain` says what a run protects, reveals and costs,
-`verify` whether it computes what it should. `local` runs the parties as processes on this machine; `Client` talks to
-parties on other machines.
+`compare` what several models cost, `pareto` which of them no other beats in accuracy and cost, and `verify` whether a
+run computes what it should. `local` runs the parties as processes on this machine; `Client` talks to parties on other
+machines.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ from covey.pretrained import Buckets, from_pretrained
 
 if TYPE_CHECKING:
     from covey._core import Program, Weights
-    from covey.api import explain, tune, verify
+    from covey.api import compare, explain, tune, verify
     from covey.client import Client
+    from covey.cost_comparison import CostComparison
     from covey.explanation import Explanation
     from covey.generation import Generator, generate
     from covey.result import Profile, Result
+    from covey.trade_off import TradeOff, pareto
     from covey.training.job import Job, compile_training
     from covey.training.optimizers import SGD, Adam, adamw
     from covey.training.trainer import Trainer
@@ -53,6 +56,7 @@ __all__ = [
     "Checked",
     "Client",
     "Compiled",
+    "CostComparison",
     "CoveyError",
     "DataError",
     "DoesNotFitError",
@@ -68,6 +72,7 @@ __all__ = [
     "Profile",
     "Program",
     "Result",
+    "TradeOff",
     "Trainer",
     "Tuned",
     "UnsupportedError",
@@ -76,12 +81,14 @@ __all__ = [
     "__version__",
     "adamw",
     "check",
+    "compare",
     "compile",
     "compile_training",
     "explain",
     "from_pretrained",
     "generate",
     "local",
+    "pareto",
     "tune",
     "verify",
 ]
@@ -91,6 +98,7 @@ __all__ = [
 _RUNTIME: dict[str, str] = {
     "Adam": "covey.training.optimizers",
     "Client": "covey.client",
+    "CostComparison": "covey.cost_comparison",
     "Explanation": "covey.explanation",
     "Generator": "covey.generation",
     "Job": "covey.training.job",
@@ -98,14 +106,17 @@ _RUNTIME: dict[str, str] = {
     "Program": "covey._core",
     "Result": "covey.result",
     "SGD": "covey.training.optimizers",
+    "TradeOff": "covey.trade_off",
     "Trainer": "covey.training.trainer",
     "Tuned": "covey.tuned",
     "Verification": "covey.verification",
     "Weights": "covey._core",
     "adamw": "covey.training.optimizers",
+    "compare": "covey.api",
     "compile_training": "covey.training.job",
     "explain": "covey.api",
     "generate": "covey.generation",
+    "pareto": "covey.trade_off",
     "tune": "covey.api",
     "verify": "covey.api",
 }

@@ -1,9 +1,9 @@
-"""`covey.explain`, `covey.verify` and `covey.tune`, which the commands of the same names call, too."""
+"""`covey.explain`, `covey.compare`, `covey.verify` and `covey.tune`, which the commands of the same names call, too."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from covey.certificate import read_labels
 from covey.clear import run_clear
 from covey.comparison import float_graph
 from covey.compile import RINGS, prepare
+from covey.cost_comparison import SERVED, CostComparison, settings, side_by_side
 from covey.data import Ranges, check_within, read_samples
 from covey.errors import OptionError
 from covey.explanation import Explanation, explanation
@@ -23,7 +24,8 @@ from covey.goals import Validation
 from covey.importers.source import Source as Trained
 from covey.importers.source import is_model_file
 from covey.inputs import Data, random_inputs, read_inputs
-from covey.layers import Layer, compare, opened
+from covey.layers import Layer, opened
+from covey.layers import compare as compare_layers
 from covey.local import Parties, local
 from covey.model import Model, Source, load
 from covey.protocols import device_option, session_options
@@ -68,6 +70,34 @@ def explain(
     _check_number("round_bits", round_bits, 0, 24)
     loaded = load(model, calibration=calibration, input_range=input_range)
     return explanation(loaded, info.name, count, batch, round_bits, options)
+
+
+def compare(
+    models: Sequence[Source],
+    protocols: Sequence[str] = SERVED,
+    *,
+    parties: int | None = None,
+    batch: int = 1,
+    calibration: Data | None = None,
+    input_range: Ranges | None = None,
+    key_bits: int | None = None,
+    linear: str | None = None,
+    preprocess_linear: bool = False,
+    round_bits: int = 0,
+) -> CostComparison:
+    """Say what runs of several models cost in several protocols, side by side, before anything runs.
+
+    Models and options are those of `explain`, the same for all models. An option that only some of the protocols have
+    is for these: `parties` for those of any number, `linear` and `preprocess_linear` for two-party. Raises a
+    `CoveyError`.
+    """
+    if isinstance(models, str | os.PathLike) or not isinstance(models, Sequence) or not models:
+        raise OptionError("models is not a list of models: give at least one, such as ['a.onnx', 'b.onnx']")
+    chosen = settings(protocols, parties, key_bits, linear, preprocess_linear)
+    _check_number("batch", batch, 1, None)
+    _check_number("round_bits", round_bits, 0, 24)
+    loaded = [load(model, calibration=calibration, input_range=input_range) for model in models]
+    return side_by_side(loaded, chosen, batch, round_bits)
 
 
 def verify(
@@ -191,7 +221,7 @@ def _float_graph(loaded: Model, float_model: Path | None) -> Graph:
 def _layers(loaded: Model, graph: Graph, inputs: Mapping[str, Floats], parties: Parties, tell: Progress) -> list[Layer]:
     """Every layer privately, in the clear and in floating point, by a program whose outputs they all are."""
     whole = opened(loaded)
-    return compare(whole, graph, inputs, parties.run(whole, inputs, progress=tell))
+    return compare_layers(whole, graph, inputs, parties.run(whole, inputs, progress=tell))
 
 
 def _check_number(name: str, value: int, least: int, most: int | None) -> None:

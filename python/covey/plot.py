@@ -1,4 +1,4 @@
-"""A profile as a picture. matplotlib draws it and is asked for only then."""
+"""Results as pictures. matplotlib draws them and is asked for only then."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import os
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from covey.cost_split import PARTS
 from covey.errors import CoveyError, OptionError
 from covey.result import NodeProfile, Profile
+
+if TYPE_CHECKING:
+    from covey.cost_comparison import CostComparison
+    from covey.trade_off import TradeOff
 
 DOTS = 120
 """Dots an inch."""
@@ -70,6 +75,49 @@ def draw(profile: Profile, title: str) -> Plot:
     traffic.legend(loc="lower right")
     total = profile.total
     figure.suptitle(f"{title}: {profile.seconds:.3g} s, {total.bytes / 1e6:.3g} MB, {total.rounds} rounds")
+    return Plot(figure)
+
+
+def draw_costs(comparison: CostComparison) -> Plot:
+    """Bars of bytes by what they are for, a panel for each protocol and a bar for each model."""
+    protocols = list(dict.fromkeys(cost.protocol for cost in comparison.costs))
+    models = list(comparison.rings)
+    places = list(range(len(models)))
+    size = (2.0 + 3.0 * len(protocols), max(3.0, 0.4 * len(models) + 1.6))
+    figure = _figure()(figsize=size, layout="constrained")
+    panels = figure.subplots(1, len(protocols), sharey=True, squeeze=False)[0]
+    for panel, protocol in zip(panels, protocols, strict=True):
+        costs = [cost for cost in comparison.costs if cost.protocol == protocol]
+        left = [0.0] * len(costs)
+        for part, label in PARTS.items():
+            lengths = [cost.parts[part] / 1e6 for cost in costs]
+            panel.barh(places, lengths, left=left, label=label)
+            left = [start + length for start, length in zip(left, lengths, strict=True)]
+        panel.set_title(protocol)
+        panel.set_xlabel("megabytes sent by all")
+    panels[0].set_yticks(places, models, fontsize=8)
+    panels[0].invert_yaxis()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+    return Plot(figure)
+
+
+def draw_trade_off(trade_off: TradeOff) -> Plot:
+    """Every point at its cost and accuracy, with its name; the line is the best accuracy for at most a cost."""
+    figure = _figure()(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    points, front = trade_off.points, trade_off.front
+    axes.scatter([point.cost for point in points], [point.accuracy for point in points], color="tab:gray")
+    costs, accuracies = ([getattr(point, name) for point in front] for name in ("cost", "accuracy"))
+    axes.plot(costs, accuracies, color="tab:red", marker="o", drawstyle="steps-post", label="front")
+    for point in points:
+        # Dollar signs of a name would be formulas.
+        label = point.name.replace("$", r"\$")
+        axes.annotate(label, (point.cost, point.accuracy), xytext=(4, -10), textcoords="offset points", fontsize=8)
+    if points[0].cost > 0:
+        axes.set_xscale("log")
+    axes.set_xlabel(trade_off.cost.replace("$", r"\$"))
+    axes.set_ylabel(trade_off.accuracy.replace("$", r"\$"))
+    axes.legend(loc="lower right")
     return Plot(figure)
 
 

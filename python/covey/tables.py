@@ -56,8 +56,8 @@ def profile_table(nodes: Sequence[NodeProfile], total: NodeProfile, timed: bool 
 
 def amount(count: float) -> str:
     """Bytes as people read them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
             break
         count /= 1000
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"

@@ -61,6 +61,8 @@ def test_version_and_help(command: Command) -> None:
         "check",
         "compile",
         "explain",
+        "compare",
+        "pareto",
         "verify",
         "demo",
         "run",

@@ -47,6 +47,7 @@ def results() -> dict[str, Shown]:
         "check": covey.check(ONNX),
         "compile": compiled,
         "explain": covey.explain(compiled, "quad", batch=2),
+        "compare": covey.compare([compiled, ONNX], ["trio", "beaver"], **BOUNDS),
         "verify": covey.verify(compiled, "clear", data=images, samples=5, layers=True),
         "tune": covey.tune(ONNX, images, np.load(LABELS), **BOUNDS),
         "run": result,
@@ -54,7 +55,7 @@ def results() -> dict[str, Shown]:
     }
 
 
-KINDS = ("check", "compile", "explain", "verify", "tune", "run", "profile")
+KINDS = ("check", "compile", "explain", "compare", "verify", "tune", "run", "profile")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -206,7 +207,7 @@ def test_the_package_lists_what_users_call_and_nothing_else() -> None:
 
 def test_no_module_stands_in_the_place_of_a_function() -> None:
     """An imported module becomes an attribute of its package, whatever was there before."""
-    functions = {"check", "compile", "explain", "local", "tune", "verify"}
+    functions = {"check", "compare", "compile", "explain", "local", "pareto", "tune", "verify"}
     modules = {module.name for module in pkgutil.iter_modules(covey.__path__)}
     assert functions & modules == {"compile", "local"}  # which are imported before the functions are
     for name in functions:

@@ -11,12 +11,14 @@ import typer
 from covey import _interrupt
 from covey._version import __version__
 from covey.cli import bench, init, keys, store, weights
+from covey.cli.compare import compare
 from covey.cli.console import complain
 from covey.cli.demo import demo
 from covey.cli.diff import diff
 from covey.cli.doctor import doctor
 from covey.cli.generate import generate
 from covey.cli.models import check, compile_, explain
+from covey.cli.pareto import pareto
 from covey.cli.remote import dealer, infer, party, share_weights
 from covey.cli.run import run
 from covey.cli.train import train
@@ -36,6 +38,8 @@ app = typer.Typer(
 app.command()(check)
 app.command("compile")(compile_)
 app.command()(explain)
+app.command()(compare)
+app.command()(pareto)
 app.command()(diff)
 app.command()(tune)
 app.command()(verify)

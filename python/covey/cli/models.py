@@ -9,6 +9,7 @@ import typer
 
 from covey.cli import console
 from covey.cli.options import (
+    Batch,
     Calibration,
     InputRange,
     Json,
@@ -18,6 +19,7 @@ from covey.cli.options import (
     PartyCount,
     PreprocessLinear,
     Protocol,
+    RoundBits,
     check_protocol,
     parse_range,
 )
@@ -110,16 +112,13 @@ def explain(
     model: ModelArgument,
     protocol: Protocol = "trio",
     parties: PartyCount = None,
-    batch: Annotated[int, typer.Option(min=1, help="Samples in one inference.")] = 1,
+    batch: Batch = 1,
     calibration: Calibration = None,
     input_range: InputRange = None,
     key_bits: KeyBits = None,
     linear: LinearMethod = None,
     preprocess_linear: PreprocessLinear = False,
-    round_bits: Annotated[
-        int,
-        typer.Option(min=0, max=24, metavar="N", help="Outputs lose N bits, as the parties' `round_bits` makes them."),
-    ] = 0,
+    round_bits: RoundBits = 0,
     as_json: Json = False,
 ) -> None:
     """Say what a run protects, reveals and costs, before anything runs."""

@@ -38,6 +38,11 @@ PartyCount = Annotated[
         "--parties", metavar="N", help="How many parties compute, beside the dealer (beaver: 2 to 8, else 2)."
     ),
 ]
+Batch = Annotated[int, typer.Option(min=1, help="Samples in one inference.")]
+RoundBits = Annotated[
+    int,
+    typer.Option(min=0, max=24, metavar="N", help="Outputs lose N bits, as the parties' `round_bits` makes them."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 KeyBits = Annotated[
     int | None,
