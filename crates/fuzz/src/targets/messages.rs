@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use covey_messages::{
-    self as messages, Check, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage, PhaseMessage, Proceed, Reply,
-    Request, RingMessage, Run as Runs, SessionReply, SessionRequest, StoreMessage, TakeRole, Terms, Usage,
+    self as messages, Check, Checkpoint, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage, PhaseMessage,
+    Proceed, Reply, Request, Resumed, RingMessage, Run as Runs, SessionReply, SessionRequest, StoreMessage, TakeRole,
+    Terms, Usage,
 };
 use covey_protocols::Options;
 use covey_ring::Ring;
@@ -99,6 +100,9 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let stored_runs = StoreMessage::StoredRuns { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
     let started = Reply::Started { names: vec!["alpha".into(), "beta".into()], stored_runs: vec![(1, 2)] };
     let take_role = TakeRole { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
+    let checkpoint = Checkpoint { runs: 7, batch: 1, name: Hex([4; 16]) };
+    let (job, history, nonce) = (Hex([3; 16]), Hex([8; 32]), Hex([9; 16]));
+    let keeping = StoreMessage::Keeping { job, runs: 7, history, nonce };
     let (protocol, program, client) = ("trio".to_string(), Hex([6; 32]), "data".to_string());
     let check = Check { protocol, program, role: 1, parties: Vec::new(), client, without_dealer: false };
     vec![
@@ -122,6 +126,12 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("stored-runs".into(), messages::encode(&stored_runs)),
         ("asked".into(), messages::encode(&asked)),
         ("overtaken".into(), messages::encode(&overtaken)),
+        ("keep".into(), messages::encode(&SessionRequest::Keep(Hex([3; 16])))),
+        ("kept".into(), messages::encode(&SessionReply::Kept(checkpoint))),
+        ("resumed".into(), messages::encode(&SessionReply::Resumed(Resumed::From(checkpoint)))),
+        ("keeping".into(), messages::encode(&keeping)),
+        ("checkpoints".into(), messages::encode(&StoreMessage::Checkpoints(vec![checkpoint]))),
+        ("chosen".into(), messages::encode(&StoreMessage::Chosen(Resumed::Lacking(2)))),
     ]
 }
 
