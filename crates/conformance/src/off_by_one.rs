@@ -126,8 +126,8 @@ impl<P: Complete> Local for OffByOne<P> {
         self.0.components(x)
     }
 
-    fn from_components(&self, shape: &[usize], components: Vec<Tensor<P::Word>>) -> Option<P::Arith> {
-        self.0.from_components(shape, components)
+    fn share_of_components(&self, shape: &[usize], components: Vec<Tensor<P::Word>>) -> Option<P::Arith> {
+        self.0.share_of_components(shape, components)
     }
 }
 

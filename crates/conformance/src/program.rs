@@ -106,11 +106,12 @@ fn rested<P: Complete>(
         let components = kept.next().unwrap_or_default();
         // Those of another shape, or one too many, are refused.
         let longer = components.iter().cloned().chain(components.first().cloned()).collect::<Vec<_>>();
-        assert!(components.is_empty() || protocol.from_components(shape, longer).is_none());
+        assert!(components.is_empty() || protocol.share_of_components(shape, longer).is_none());
         assert!(
-            components.is_empty() || protocol.from_components(&[shape, &[1]].concat(), components.clone()).is_none()
+            components.is_empty()
+                || protocol.share_of_components(&[shape, &[1]].concat(), components.clone()).is_none()
         );
-        protocol.from_components(shape, components).ok_or(ProtocolError::Internal("the components of a share"))
+        protocol.share_of_components(shape, components).ok_or(ProtocolError::Internal("the components of a share"))
     })?;
     Ok(restored)
 }

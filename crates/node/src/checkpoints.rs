@@ -123,7 +123,7 @@ impl CheckpointStore {
             let component = |_| payload.words(count, ring).map(|words| Tensor::new(shape, words));
             let components = (0..head.components).map(component).collect::<Result<Vec<Tensor<W>>, String>>()?;
             let misfit = || FORMAT.corrupted(&path, "its shares are not this role's");
-            party.from_components(shape, components).ok_or_else(misfit)
+            party.share_of_components(shape, components).ok_or_else(misfit)
         };
         let carried = CarriedShares::restored(program, checkpoint.batch, share)?;
         payload.finish()?;

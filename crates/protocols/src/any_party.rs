@@ -222,8 +222,8 @@ impl<P: Served> Local for Erased<P> {
         self.0.components(x.known())
     }
 
-    fn from_components(&self, shape: &[usize], components: Vec<Tensor<P::Word>>) -> Option<AnyShare> {
-        self.0.from_components(shape, components).map(AnyShare::new)
+    fn share_of_components(&self, shape: &[usize], components: Vec<Tensor<P::Word>>) -> Option<AnyShare> {
+        self.0.share_of_components(shape, components).map(AnyShare::new)
     }
 }
 

@@ -157,7 +157,7 @@ impl<P: Additive> Local for P {
         parts
     }
 
-    fn from_components(&self, shape: &[usize], components: Vec<Tensor<P::Word>>) -> Option<P::Arith> {
+    fn share_of_components(&self, shape: &[usize], components: Vec<Tensor<P::Word>>) -> Option<P::Arith> {
         let mut left = components.into_iter();
         let holds = self.holds_shares();
         let mut next = || left.next().filter(|part| part.shape() == shape).ok_or(());

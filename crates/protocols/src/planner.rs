@@ -270,7 +270,7 @@ impl Local for Planner {
         Vec::new()
     }
 
-    fn from_components(&self, shape: &[usize], _components: Vec<Tensor<u64>>) -> Option<PlannedTensor> {
+    fn share_of_components(&self, shape: &[usize], _components: Vec<Tensor<u64>>) -> Option<PlannedTensor> {
         Some(self.tensor(shape))
     }
 }

@@ -2,6 +2,7 @@
 
 mod abuse;
 mod canaries;
+mod checkpoints;
 mod common;
 mod dealer;
 mod deleting;

@@ -15,7 +15,7 @@ use covey_runtime::clear::ClearRunner;
 use crate::common::{Cluster, Model, message, noise};
 
 /// A mean over what came before, which fades, and the input's product with a weight; the mean may open at the end.
-fn fading(opens: bool) -> Model {
+pub fn fading(opens: bool) -> Model {
     let mut b = ProgramBuilder::new("fading", Ring::Pow2(32));
     let x = b.input("x", &[4], 4);
     b.bound(x, 6);
@@ -44,21 +44,21 @@ fn fading(opens: bool) -> Model {
     Model { program, weights }
 }
 
-fn numbers(seed: u64, batch: usize) -> [Input; 1] {
+pub fn numbers(seed: u64, batch: usize) -> [Input; 1] {
     let values = noise(seed, batch * 4, 40).into_iter().map(|v| v as f64 / 16.0).collect();
     [("x".into(), vec![batch, 4], values)]
 }
 
 /// The specification of the same sequence.
-struct Clear(ClearRunner, Ring);
+pub struct Clear(ClearRunner, Ring);
 
 impl Clear {
-    fn of(model: &Model) -> Self {
+    pub fn of(model: &Model) -> Self {
         let program = Arc::new(model.program.clone());
         Clear(ClearRunner::new(&program, &model.weights, OnViolation::Refuse).unwrap(), program.ring())
     }
 
-    fn next(&mut self, inputs: &[Input; 1], continues: bool) -> Vec<i64> {
+    pub fn next(&mut self, inputs: &[Input; 1], continues: bool) -> Vec<i64> {
         let words: Vec<u64> = fixed::encode("x", &inputs[0].2, 4, self.1, (-3.0, 3.0)).unwrap();
         let outcome = self.0.run_next(&[Tensor::new(inputs[0].1.clone(), words)], continues).unwrap();
         outcome.outputs[0].data().iter().map(|&word| self.1.signed(word)).collect()

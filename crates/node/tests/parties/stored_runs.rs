@@ -278,13 +278,13 @@ fn filling_with_runs_is_a_right() {
 }
 
 /// A session whose client says to each party what it likes.
-struct Raw {
-    streams: Streams,
-    control: Box<dyn Endpoint>,
+pub struct Raw {
+    pub streams: Streams,
+    pub control: Box<dyn Endpoint>,
 }
 
 impl Raw {
-    fn open(cluster: &Cluster, model: &Model) -> Self {
+    pub fn open(cluster: &Cluster, model: &Model) -> Self {
         let (config, timeout) = (cluster.client("data"), std::time::Duration::from_secs(10));
         let terms = Terms { protocol: cluster.protocol.name().into(), ..terms(&config, model) };
         let parties = config.parties.len();

@@ -92,7 +92,7 @@ pub trait Local: Session {
     /// This party's part of `x`, component by component, as it can rest between sessions: nothing where this role holds no shares.
     fn components(&self, x: &Self::Arith) -> Vec<Tensor<Self::Word>>;
     /// The share of these components; `None` where they are not this role's of `shape`.
-    fn from_components(&self, shape: &[usize], components: Vec<Tensor<Self::Word>>) -> Option<Self::Arith>;
+    fn share_of_components(&self, shape: &[usize], components: Vec<Tensor<Self::Word>>) -> Option<Self::Arith>;
 }
 
 /// Products.

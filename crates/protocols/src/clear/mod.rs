@@ -311,7 +311,7 @@ impl Local for Clear {
         vec![self.tensor(x)]
     }
 
-    fn from_components(&self, shape: &[usize], components: Vec<Tensor<u64>>) -> Option<ClearTensor> {
+    fn share_of_components(&self, shape: &[usize], components: Vec<Tensor<u64>>) -> Option<ClearTensor> {
         match &components[..] {
             [value] if value.shape() == shape => Some(self.share(value)),
             _ => None,
