@@ -179,13 +179,14 @@ pub fn campaign(ring: u32, short: bool) -> Result<Vec<Row>, String> {
         group.rotate_left(turn % settings.max(1));
     }
     let tallies = each(&groups, |group| {
-        let tallies = group.iter().map(|attempt| (attempt, outcome(attempt)));
-        // The last, if none before it changed anything.
-        let mut idle = tallies.skip_while(|(_, tally)| short && tally.runs == 0);
-        idle.next().or_else(|| group.last().map(|attempt| (attempt, Tally::default())))
+        let tallies = group.iter().enumerate().map(|(index, attempt)| (index, outcome(attempt)));
+        // The first, if none changed anything.
+        let mut changed = tallies.skip_while(|(_, tally)| short && tally.runs == 0);
+        changed.next().unwrap_or((0, Tally::default()))
     });
     let mut rows: Vec<Row> = Vec::new();
-    for ((world, strategy, _), tally) in tallies.iter().flatten() {
+    for (group, (index, tally)) in groups.iter().zip(&tallies) {
+        let (world, strategy, _) = &group[*index];
         let Strategy { name, place, .. } = strategy;
         let at = rows.iter().position(|row| row.strategy == *name).unwrap_or_else(|| {
             rows.push(Row {
