@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import onnx
 
@@ -19,7 +18,7 @@ from covey.cost_split import PARTS
 from covey.errors import OptionError
 from covey.lowering import Settings
 from covey.model import Model
-from covey.models import ImageSpec, Network, Operator, pseudo_images
+from covey.models import Floats, ImageSpec, Network, Operator, pseudo_images
 from covey.models.forms import convolution
 from covey.models.specs import CALIBRATION_SEED
 from covey.protocols import PROTOCOLS
@@ -115,11 +114,12 @@ def variant(mnemonic: str) -> Variant:
 
 
 def programs(
-    model: onnx.ModelProto, image: Any, rings: Collection[int], *, winograd: bool = False
+    model: onnx.ModelProto, image: Floats, rings: Collection[int], *, winograd: bool = False
 ) -> dict[int, _core.Program]:
     """The network's program in each of the rings, its bounds from one image [1, C, H, W].
 
-    Outputs are not measured against floating point, because no cost depends on them. Raises a `CoveyError`.
+    Outputs are not measured against floating point: at this scale they are near enough for the first program to be
+    taken, and the costs are those of a compiled model. Raises a `CoveyError`.
     """
     prepared = prepare(
         model, calibration={"image": image}, input_range=(0.0, 1.0), winograd="all" if winograd else "off"
