@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,8 @@ class Cost:
     """What a run of one model costs in one protocol.
 
     Bytes are payloads over all links of all parties. `seconds` are estimates by network, LAN and WAN, of preprocessing
-    and online together, without computation. `parts` has the bytes by `covey.cost_split.PARTS`.
+    and online together, without computation. `busiest_bytes` is the most that one machine sends, or
+    that one receives. `parts` has the bytes by `covey.cost_split.PARTS`.
     """
 
     model: str
@@ -47,6 +49,7 @@ class Cost:
     parties: int | None
     offline_bytes: int
     online_bytes: int
+    busiest_bytes: int
     rounds: int
     seconds: dict[str, float]
     parts: dict[str, int]
@@ -194,7 +197,7 @@ def side_by_side(
     """The costs of loaded models in protocols with these settings. Raises a `CoveyError`."""
     named = dict(zip(_names(models), models, strict=True))
     costs = [
-        _cost(name, model, protocol, setting, batch, round_bits)
+        cost_of(model, protocol, setting, batch, round_bits, name)
         for protocol, setting in settings.items()
         for name, model in named.items()
     ]
@@ -207,19 +210,32 @@ def side_by_side(
     )
 
 
-def _cost(name: str, model: Model, protocol: str, setting: Setting, batch: int, round_bits: int) -> Cost:
+def cost_of(
+    model: Model, protocol: str, setting: Setting, batch: int = 1, round_bits: int = 0, name: str | None = None
+) -> Cost:
+    """The cost of a loaded model in a protocol with this setting; `name` is what it is called there."""
     count, options = setting
     explained = explanation(model, protocol, count, batch, round_bits, options)
     return Cost(
-        model=name,
+        model=name or model.program.name,
         protocol=protocol,
         parties=count,
         offline_bytes=explained.total.offline_bytes,
         online_bytes=explained.total.online_bytes,
+        busiest_bytes=_busiest(explained.total.links),
         rounds=explained.total.rounds,
         seconds={each["network"]["name"]: each["seconds"] for each in explained.plan["estimates"]},
         parts=split(model.program, explained.plan, count, options),
     )
+
+
+def _busiest(links: Iterable[Mapping[str, Any]]) -> int:
+    """The most bytes that any machine sends or receives."""
+    carried: dict[tuple[str, int], int] = defaultdict(int)
+    for link in links:
+        for end in ("from", "to"):
+            carried[end, link[end]] += link["bytes"]
+    return max(carried.values(), default=0)
 
 
 def multiplications(program: Program) -> int:

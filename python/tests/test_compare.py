@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import covey
 from command import DIGITS, Command
 from covey import models
+from covey.bench.networks import NetworkProfile
 from covey.cost_split import PARTS
 from covey.trade_off import Point, TradeOff
 
@@ -89,6 +90,13 @@ def test_costs_are_those_of_explain(compiled: list[covey.Compiled], compared: co
         lan, wan = (estimate["seconds"] for estimate in alone.plan["estimates"])
         assert (row["lan_seconds"], row["wan_seconds"]) == (lan, wan)
         assert row["reduction"] == first.total.bytes / alone.total.bytes
+
+
+def test_seconds_follow_from_the_busiest_machine(compared: covey.CostComparison) -> None:
+    """LAN has 10 Gbit/s and a round trip of 0.2 ms, WAN 1 Gbit/s and 70 ms."""
+    for name, profile in (("LAN", NetworkProfile("", 10_000, 0.2)), ("WAN", NetworkProfile("", 1_000, 70.0))):
+        for cost in compared.costs:
+            assert cost.seconds[name] == pytest.approx(profile.wire_seconds(cost.busiest_bytes, cost.rounds))
 
 
 def test_multiplications_are_counted_from_programs(compared: covey.CostComparison) -> None:

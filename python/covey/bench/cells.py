@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from covey.client import Progress
+from covey.errors import OptionError
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,20 @@ class Cell:
     """What the paper gives for it."""
     here: str = ""
     """What was measured, in the same terms."""
+    figures: dict[str, float | None] = field(default_factory=dict)
+    """Numbers by name that a preset's own columns show, the paper's among them; None where it has none."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its heading, and what it has for a cell."""
+
+    heading: str
+    text: Callable[[Cell], str]
 
 
 @dataclass(frozen=True)
@@ -36,5 +47,17 @@ class Preset:
 
     title: str
     note: str
-    measure: Callable[[int, Progress], list[Cell]]
-    """The cells, from so many repetitions."""
+    measure: Callable[..., list[Cell]]
+    """The cells, from so many repetitions, with the `options` that were given as keyword arguments."""
+    options: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    """Of the tables, one for each domain, where these are others than usual."""
+
+    def cells(self, repetitions: int, progress: Progress, options: dict[str, Any]) -> list[Cell]:
+        """Make it, with the options that are not None. Raises `OptionError` for one that it does not have."""
+        given = {name: value for name, value in options.items() if value is not None}
+        for name in given:
+            if name not in self.options:
+                has = ", ".join(f"--{each}" for each in self.options) or "no options but --repetitions"
+                raise OptionError(f"--{name} is not for '{self.title}': it takes {has}")
+        return self.measure(repetitions, progress, **given)

@@ -22,9 +22,12 @@ from covey.cli.bench_options import (
     Operator,
     Phase,
     Pool,
+    Protocols,
     Ring,
+    Rows,
     Sequence,
     Shape,
+    Side,
     Size,
     WarmUp,
 )
@@ -282,25 +285,33 @@ def paper(
         typer.Argument(
             metavar="NAME",
             help="cryptflow2-figure1, cryptflow2-table4, 5, 6, 7; mpc-pipe-figure1, 4, 6, 7, 9; "
-            "mpc-pipe-table1, 2, 3, 4, 6; mpc-pipe-first-figure5, 6, 7, 8; pigeon-table1, 4, 8, 9.",
+            "mpc-pipe-table1, 2, 3, 4, 6; mpc-pipe-first-figure5, 6, 7, 8; pigeon-table1, 4, 8, 9; "
+            "efficient-models-table1, 2; efficient-models-figure3.",
         ),
     ],
+    size: Side = None,
+    protocols: Protocols = None,
+    linear: LinearMethod = None,
+    rows: Rows = None,
     repetitions: MedianRepetitions = 3,
     as_json: Json = False,
 ) -> None:
-    """A figure or table of a paper, measured here; what would take over ten minutes is planned and says so."""
+    """A figure or table of a paper, measured here; what would take over ten minutes is planned and says so.
+
+    Those of efficient-models are planned throughout; --size, --protocols, --linear and --rows are for them.
+    """
     from covey.bench.papers import find
-    from covey.cli.bench_tables import cells_table
+    from covey.cli.bench_tables import print_cells
 
     preset = find(name)
+    options = {"size": size, "protocols": _names(protocols), "linear": linear, "rows": _names(rows)}
     with console.progress(quiet=as_json) as report:
-        cells = preset.measure(repetitions, report)
+        cells = preset.cells(repetitions, report, options)
     if as_json:
-        rows = [cell.to_json() for cell in cells]
-        console.print_json({"title": preset.title, "note": preset.note, "repetitions": repetitions, "cells": rows})
+        made = [cell.to_json() for cell in cells]
+        console.print_json({"title": preset.title, "note": preset.note, "repetitions": repetitions, "cells": made})
         return
-    console.out().print(cells_table(preset.title, cells))
-    console.say(preset.note)
+    print_cells(preset, cells)
 
 
 @app.command()
@@ -401,6 +412,11 @@ def _setting(
     session_options(options)
     profile: NetworkProfile = find_network(network)
     return Setting(spec=spec, network=profile, options=options, **more)
+
+
+def _names(text: str | None) -> list[str] | None:
+    """What is separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def _can_preprocess(spec: Spec) -> None:

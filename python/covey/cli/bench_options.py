@@ -37,6 +37,14 @@ Size = Annotated[
     typer.Option(metavar="PIXELS", help="The side of square images, for networks that take any, from 32 to 1024."),
 ]
 Classes = Annotated[int | None, typer.Option(metavar="N", help="Logits of a network of images.")]
+Protocols = Annotated[
+    str | None, typer.Option("--protocols", metavar="NAMES", help="The protocols, separated by commas.")
+]
+Rows = Annotated[
+    str | None,
+    typer.Option("--rows", metavar="NAMES", help="Rows of a table, separated by commas, such as DD,SX,SXW."),
+]
+Side = Annotated[int | None, typer.Option("--size", metavar="PIXELS", help="The side of square images.")]
 Pool = Annotated[str | None, typer.Option(metavar="KIND", help="max or avg, for convolutional networks.")]
 Sequence = Annotated[
     int | None,

@@ -14,7 +14,7 @@ from covey.protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from covey.bench import gallery
-    from covey.bench.cells import Cell
+    from covey.bench.cells import Cell, Preset
     from covey.bench.gains import KernelGain
     from covey.bench.gains import Row as GainsRow
     from covey.bench.gpu import Row as GpuRow
@@ -76,6 +76,23 @@ def primitives_table(rows: list[PrimitiveRow]) -> Table:
             "" if rate is None else f"{rate:.1f}",
         )
     return table
+
+
+def print_cells(preset: Preset, cells: list[Cell]) -> None:
+    """A paper's figure or table, made again: one table, or one for each domain where the preset has its own columns."""
+    out = console.out()
+    if not preset.columns:
+        out.print(cells_table(preset.title, cells))
+    else:
+        console.say(preset.title)
+    for domain in dict.fromkeys(cell.domain for cell in cells if preset.columns):
+        of_domain = [cell for cell in cells if cell.domain == domain]
+        planned = ", planned" if all(cell.planned for cell in of_domain) else ""
+        table = console.table(f"{domain}{planned}", ["what"], [column.heading for column in preset.columns])
+        for cell in of_domain:
+            table.add_row(console.cell(cell.what), *(column.text(cell) for column in preset.columns))
+        out.print("", table)
+    console.say(preset.note)
 
 
 def cells_table(title: str, cells: list[Cell]) -> Table:
