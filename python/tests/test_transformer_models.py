@@ -160,7 +160,9 @@ def test_options_that_do_not_fit_are_refused(command: Command) -> None:
     command.refuses(
         *bench, "bert-base", "--shape", "cifar", saying="no shape to choose: it takes --sequence and --layers"
     )
-    command.refuses(*bench, "lenet5", "--layers", 2, saying="no layers to choose: it takes --shape, --pool and --classes")
+    command.refuses(
+        *bench, "lenet5", "--layers", 2, saying="no layers to choose: it takes --shape, --pool and --classes"
+    )
     command.refuses(*bench, "vit-b", "--sequence", 9, saying="no sequence to choose: it takes --layers")
     command.refuses(*bench, "gpt2", "--sequence", 1, saying="use 2 to 1024")
     command.refuses(*bench, "bert-base", "--layers", 13, saying="use 1 to 12")

@@ -102,6 +102,9 @@ class Campaign:
                         process.wait()
                         process = self.command(record, out)
                     else:
+                        # A command whose first session does not open ends: parties may not be there at all.
+                        while not record.exists() and process.poll() is None:
+                            time.sleep(0.02)
                         party = self.parties.parties[victim]
                         killed.append(party.name)
                         party.kill()
