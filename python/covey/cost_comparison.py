@@ -7,7 +7,6 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -119,13 +118,9 @@ class CostComparison(Shown):
 
         Raises `OptionError` where matplotlib is not installed or the path is none that a picture can go to.
         """
-        from covey.plot import check_plot, draw_costs
+        from covey.plot import draw_costs, drawn
 
-        check_plot(Path(path) if path is not None else None)
-        drawn = draw_costs(self)
-        if path is not None:
-            drawn.save(path)
-        return drawn
+        return drawn(lambda: draw_costs(self), path)
 
     def _models(self) -> Table:
         made = table(f"models, {self.batch} sample(s) at once", ["model", "ring"], ["multiplications", "fewer"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +22,15 @@ DOTS = 120
 
 MOST_NODES = 40
 """Nodes that are drawn; what is left over is one bar."""
+
+
+def drawn(draw: Callable[[], Plot], path: str | os.PathLike[str] | None) -> Plot:
+    """What `draw` draws, saved at `path` if there is one, which is checked first. Raises `OptionError`."""
+    check_plot(Path(path) if path is not None else None)
+    picture = draw()
+    if path is not None:
+        picture.save(path)
+    return picture
 
 
 def check_plot(path: Path | None) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,13 +158,9 @@ class Profile(Shown):
 
         Raises `OptionError` where matplotlib is not installed or the path is none that a picture can go to.
         """
-        from covey.plot import check_plot, draw
+        from covey.plot import draw, drawn
 
-        check_plot(Path(path) if path is not None else None)
-        picture = draw(self, title)
-        if path is not None:
-            picture.save(path)
-        return picture
+        return drawn(lambda: draw(self, title), path)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

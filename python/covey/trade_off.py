@@ -79,13 +79,9 @@ class TradeOff(Shown):
 
         Raises `OptionError` where matplotlib is not installed or the path is none that a picture can go to.
         """
-        from covey.plot import check_plot, draw_trade_off
+        from covey.plot import draw_trade_off, drawn
 
-        check_plot(Path(path) if path is not None else None)
-        drawn = draw_trade_off(self)
-        if path is not None:
-            drawn.save(path)
-        return drawn
+        return drawn(lambda: draw_trade_off(self), path)
 
 
 def pareto(

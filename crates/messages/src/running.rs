@@ -25,11 +25,11 @@ pub enum SessionRequest {
     Run(Run),
     /// What inferences of later sessions will use up: correlated OTs, or runs.
     Fill(Fill),
-    /// What the sequence of the runs before carries, to be kept on disk as a checkpoint of the client's job of this name.
+    /// Keep what the sequence of the runs before carries, as a checkpoint of the client's job of this name.
     Keep(Hex<16>),
-    /// The latest checkpoint of this job that all parties have, to be gone on from.
+    /// Continue from the latest checkpoint of this job that all parties have.
     Resume(Hex<16>),
-    /// The checkpoints of this job, to be erased.
+    /// Erase the checkpoints of this job.
     Forget(Hex<16>),
     /// The session is over.
     Close,
@@ -203,7 +203,7 @@ pub enum StoreMessage {
     },
     /// The checkpoints of the client's job that a party has.
     Checkpoints(Vec<Checkpoint>),
-    /// What a party goes on from, having heard of all others' checkpoints.
+    /// What a party continues from, having heard of all others' checkpoints.
     Chosen(Resumed),
     /// These runs were overtaken by later ones here, and why: they are lost, and the batch serves on.
     Overtaken {

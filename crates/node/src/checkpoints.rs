@@ -29,7 +29,7 @@ const LAST: usize = 2;
 /// Of a client's jobs for one program it keeps those that were written last.
 const JOBS: usize = 4;
 
-/// Whose checkpoint a file is, and what may go on from it.
+/// Whose checkpoint a file is, and which sessions may continue from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Job {

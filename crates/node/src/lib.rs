@@ -19,6 +19,7 @@ mod masks;
 mod metrics;
 mod monitor;
 mod numbers;
+mod others;
 mod own;
 mod places;
 mod queue;

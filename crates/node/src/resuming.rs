@@ -1,11 +1,11 @@
-//! A session's checkpoints: what a sequence of runs carries is kept by each party on its own, and gone on from where all parties have
-//! the same checkpoint.
+//! A session's checkpoints: each party keeps its shares of what a sequence of runs carries, and a later session continues from the
+//! latest checkpoint that all parties have.
 //!
-//! A checkpoint's name is a hash to which every role gives a random part, told to all others when they keep it, together with a hash of
-//! what the client asked for in the session. So a name stands for one moment, whoever lies. To continue, every role tells every other
-//! which checkpoints it has, and then which one follows from what it heard.
+//! A checkpoint's name is a hash of nonces, one of every role. When they keep it, the roles exchange these nonces and compare a hash of
+//! what the client asked for in the session. So one name is one moment, also where a role or the client lies. To continue, every role
+//! tells every other which checkpoints it has, and then which one it chose.
 
-use covey_messages::{Checkpoint, Hex, Resumed, Run, StoreMessage, wire};
+use covey_messages::{Checkpoint, Hex, Resumed, Run, StoreMessage};
 use covey_program::Program;
 use covey_protocols::any_party::AnyParty;
 use covey_ring::Word;
@@ -14,6 +14,7 @@ use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::info;
 
 use crate::checkpoints::{CheckpointStore, Job};
+use crate::others::Others;
 
 /// What checkpoints are kept of in a session.
 pub(crate) struct Checkpoints<'a> {
@@ -63,10 +64,10 @@ impl<'a> Checkpoints<'a> {
         let shares = carried.shares(program).ok_or_else(nothing)?;
         let nonce = Hex::random().map_err(|error| error.to_string())?;
         let history = Hex(*self.history.as_bytes());
-        self.tell(control, &StoreMessage::Keeping { job, runs, history, nonce })?;
+        self.others().tell(control, &StoreMessage::Keeping { job, runs, history, nonce })?;
         let mut nonces = vec![(self.streams.me(), nonce)];
-        for from in self.others() {
-            match self.hear(control, from)? {
+        for from in self.others().ids() {
+            match self.others().hear(control, from)? {
                 StoreMessage::Keeping { job: their, runs: theirs, history: heard, nonce }
                     if (their, theirs, heard) == (job, runs, history) =>
                 {
@@ -76,7 +77,7 @@ impl<'a> Checkpoints<'a> {
                     let name = self.streams.name(from);
                     return Err(format!("the client asked {name} for another checkpoint, or for other runs before it"));
                 }
-                _ => return Err(self.unexpected(from)),
+                _ => return Err(self.others().unexpected(from)),
             }
         }
         let checkpoint = Checkpoint { runs, batch, name: name_of(nonces) };
@@ -91,17 +92,17 @@ impl<'a> Checkpoints<'a> {
     pub fn choose(&self, name: Hex<16>, control: &mut dyn Endpoint) -> Result<Resumed, String> {
         let job = self.of(name);
         let mut lists = vec![(self.streams.me(), self.store.of(&job))];
-        self.tell(control, &StoreMessage::Checkpoints(lists[0].1.clone()))?;
-        for from in self.others() {
-            match self.hear(control, from)? {
+        self.others().tell(control, &StoreMessage::Checkpoints(lists[0].1.clone()))?;
+        for from in self.others().ids() {
+            match self.others().hear(control, from)? {
                 StoreMessage::Checkpoints(has) => lists.push((from, has)),
-                _ => return Err(self.unexpected(from)),
+                _ => return Err(self.others().unexpected(from)),
             }
         }
         let chosen = latest_in_common(&lists);
-        self.tell(control, &StoreMessage::Chosen(chosen.clone()))?;
-        for from in self.others() {
-            match self.hear(control, from)? {
+        self.others().tell(control, &StoreMessage::Chosen(chosen.clone()))?;
+        for from in self.others().ids() {
+            match self.others().hear(control, from)? {
                 StoreMessage::Chosen(same) if same == chosen => {}
                 StoreMessage::Chosen(_) => {
                     let name = self.streams.name(from);
@@ -109,7 +110,7 @@ impl<'a> Checkpoints<'a> {
                         "{name} would go on from another checkpoint than this party: one of the parties lies"
                     ));
                 }
-                _ => return Err(self.unexpected(from)),
+                _ => return Err(self.others().unexpected(from)),
             }
         }
         Ok(chosen)
@@ -126,10 +127,10 @@ impl<'a> Checkpoints<'a> {
     ) -> Result<CarriedShares<AnyParty<W>>, String> {
         let job = self.of(name);
         let carried = self.store.load(&job, checkpoint, party, program)?;
-        self.tell(control, &StoreMessage::Agreed)?;
-        for from in self.others() {
-            if self.hear(control, from)? != StoreMessage::Agreed {
-                return Err(self.unexpected(from));
+        self.others().tell(control, &StoreMessage::Agreed)?;
+        for from in self.others().ids() {
+            if self.others().hear(control, from)? != StoreMessage::Agreed {
+                return Err(self.others().unexpected(from));
             }
         }
         self.store.forget(&job, Some(checkpoint))?;
@@ -139,7 +140,7 @@ impl<'a> Checkpoints<'a> {
             program = self.job.program.short(),
             client = self.job.client,
             runs = checkpoint.runs,
-            "checkpoint gone on from"
+            "continued from a checkpoint"
         );
         Ok(carried)
     }
@@ -153,21 +154,8 @@ impl<'a> Checkpoints<'a> {
         Job { name, ..self.job.clone() }
     }
 
-    fn others(&self) -> impl Iterator<Item = PeerId> {
-        let parties = self.streams.parties();
-        self.streams.peers().into_iter().filter(move |peer| *peer < parties)
-    }
-
-    fn tell(&self, control: &mut dyn Endpoint, message: &StoreMessage) -> Result<(), String> {
-        self.others().try_for_each(|to| wire::send_control(control, to, message)).map_err(|error| error.to_string())
-    }
-
-    fn hear(&self, control: &mut dyn Endpoint, from: PeerId) -> Result<StoreMessage, String> {
-        wire::receive_control(control, from, &self.streams.name(from)).map_err(|error| error.to_string())
-    }
-
-    fn unexpected(&self, role: PeerId) -> String {
-        format!("{} broke the format: an answer to another question", self.streams.name(role))
+    fn others(&self) -> Others<'a> {
+        Others(self.streams)
     }
 }
 

@@ -16,6 +16,7 @@ use covey_store::{BatchName, Batches};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::{info, warn};
 
+use crate::others::Others;
 use crate::runs::{About, Purpose, Refusal, RunStore, item, read, serving};
 
 const WAY_OUT: &str = "start it and open a new session";
@@ -72,11 +73,11 @@ impl<'a> StoredRuns<'a> {
         if stored_runs.me() == OFFERS {
             let any = stored_runs.batches().is_some_and(|batches| serving(&batches, purpose).next().is_some());
             let gone = store.gone(purpose).map(|gone| gone.into_iter().map(|(name, gone)| (Hex(name), gone)).collect());
-            stored_runs.tell(control, &StoreMessage::StoredRuns { any, gone })?;
+            stored_runs.others().tell(control, &StoreMessage::StoredRuns { any, gone })?;
             stored_runs.asks = any;
         } else {
-            let StoreMessage::StoredRuns { any, gone } = stored_runs.hear(control, OFFERS)? else {
-                return Err(stored_runs.unexpected(OFFERS));
+            let StoreMessage::StoredRuns { any, gone } = stored_runs.others().hear(control, OFFERS)? else {
+                return Err(stored_runs.others().unexpected(OFFERS));
             };
             if let (Some(batches), Some(gone)) = (stored_runs.batches(), gone) {
                 let serving: Vec<BatchName> = serving(&batches, purpose).map(|(stored, _)| stored.name).collect();
@@ -110,22 +111,8 @@ impl<'a> StoredRuns<'a> {
         }
     }
 
-    fn others(&self) -> impl Iterator<Item = PeerId> {
-        let parties = self.setting.streams.parties();
-        self.setting.streams.peers().into_iter().filter(move |peer| *peer < parties)
-    }
-
-    fn tell(&self, control: &mut dyn Endpoint, message: &StoreMessage) -> Result<(), String> {
-        let mut others = self.others();
-        others.try_for_each(|to| wire::send_control(control, to, message)).map_err(|error| error.to_string())
-    }
-
-    fn hear(&self, control: &mut dyn Endpoint, from: PeerId) -> Result<StoreMessage, String> {
-        wire::receive_control(control, from, &self.setting.streams.name(from)).map_err(|error| error.to_string())
-    }
-
-    fn unexpected(&self, role: PeerId) -> String {
-        format!("{} broke the format: an answer to another question", self.setting.streams.name(role))
+    fn others(&self) -> Others<'a> {
+        Others(self.setting.streams)
     }
 
     /// Tells all others how `what` went here, and hears how it went there: why it did not, the same kind of reason at all roles. All must
@@ -141,19 +128,19 @@ impl<'a> StoredRuns<'a> {
             Err(Refusal::Overtaken(reason)) => StoreMessage::Overtaken { reason: one_line(reason) },
             Err(Refusal::Batch(reason)) => StoreMessage::Refused { reason: one_line(reason) },
         };
-        self.tell(control, &told)?;
+        self.others().tell(control, &told)?;
         let mut refusals: Vec<Refusal> = here.as_ref().err().cloned().into_iter().collect();
-        for from in self.others() {
+        for from in self.others().ids() {
             let name = self.setting.streams.name(from);
             let said = |reason: String| format!("{name}: {}", one_line(&reason));
-            match self.hear(control, from)? {
+            match self.others().hear(control, from)? {
                 heard if heard == what => {}
                 StoreMessage::Overtaken { reason } => refusals.push(Refusal::Overtaken(said(reason))),
                 StoreMessage::Refused { reason } => refusals.push(Refusal::Batch(said(reason))),
                 StoreMessage::OfferRuns { .. } => {
                     refusals.push(Refusal::Batch(format!("{name} was offered other runs")));
                 }
-                _ => return Err(self.unexpected(from)),
+                _ => return Err(self.others().unexpected(from)),
             }
         }
         let gravest = refusals.iter().position(|refusal| matches!(refusal, Refusal::Batch(_)));
@@ -197,13 +184,13 @@ impl<'a> StoredRuns<'a> {
             let offered = self.wait_for_all(control, (purpose.batch, count))?;
             let moving = store.moving();
             let Some((turn, reserved)) = offered.and_then(|batches| store.reserve(purpose, count, &batches)) else {
-                self.tell(control, &StoreMessage::Nothing)?;
+                self.others().tell(control, &StoreMessage::Nothing)?;
                 return Ok(Portion::Nothing);
             };
             let (batch, range) = (Hex(reserved.name), reserved.range.clone());
             let offered = (range.end - range.start) as u32;
             let offer = StoreMessage::OfferRuns { batch, start: range.start, count: offered, turn };
-            self.tell(control, &offer)?;
+            self.others().tell(control, &offer)?;
             (offer, batch.0, read(reserved, purpose, OFFERS).map_err(Refusal::Batch), Some(moving))
         } else {
             let draw = store.turns.enter(purpose);
@@ -217,13 +204,13 @@ impl<'a> StoredRuns<'a> {
             let has = has.map(|names| names.into_iter().map(Hex).collect());
             let asked = StoreMessage::Asked { batch: purpose.batch, count, has };
             wire::send_control(control, OFFERS, &asked).map_err(|error| error.to_string())?;
-            let offer = self.hear(control, OFFERS)?;
+            let offer = self.others().hear(control, OFFERS)?;
             let (name, start, offered, turn) = match offer {
                 StoreMessage::Nothing => return Ok(Portion::Nothing),
                 StoreMessage::OfferRuns { batch, start, count: offered, turn } if (1..=count).contains(&offered) => {
                     (batch.0, start, offered, turn)
                 }
-                _ => return Err(self.unexpected(OFFERS)),
+                _ => return Err(self.others().unexpected(OFFERS)),
             };
             let end = start.checked_add(offered.into());
             let end = end.ok_or_else(|| Refusal::Batch("runs are offered that no batch has".into()));
@@ -251,8 +238,8 @@ impl<'a> StoredRuns<'a> {
     /// offered all the same, and so removed everywhere; a client that computes may have it in another folder.
     fn wait_for_all(&self, control: &mut dyn Endpoint, asked: (usize, u32)) -> Result<Option<Vec<BatchName>>, String> {
         let mut offered = self.batches().map(|batches| names(&batches, &self.setting.purpose));
-        for from in self.others() {
-            match self.hear(control, from)? {
+        for from in self.others().ids() {
+            match self.others().hear(control, from)? {
                 StoreMessage::Asked { batch, count, has } if (batch, count) == asked => match (has, &mut offered) {
                     (None, _) => offered = None,
                     (Some(has), Some(offered)) if self.setting.client_computes => {
@@ -264,7 +251,7 @@ impl<'a> StoredRuns<'a> {
                     let name = self.setting.streams.name(from);
                     return Err(format!("the client asked {name} for other runs than this party"));
                 }
-                _ => return Err(self.unexpected(from)),
+                _ => return Err(self.others().unexpected(from)),
             }
         }
         Ok(offered)

@@ -111,6 +111,7 @@ def train(
     from covey.model import load
     from covey.training.files import write
     from covey.training.patience import again_until
+    from covey.training.run_file import RunFile
     from covey.training.trainer import Trainer
 
     if data is None or labels is None:
@@ -162,21 +163,12 @@ def train(
     if checkpoints is None:
         attempt(lambda: None)
     else:
-        _check_state(config)
+        if config is None:
+            raise OptionError(
+                "--checkpoints are for parties that last, which --config names: parties of --local do not"
+            )
         begun = checkpoints.exists()
-        again_until(attempt, 60 * patience, lambda: _kept(checkpoints), console.note, begun=begun)
-
-
-def _check_state(config: Path | None) -> None:
-    if config is None:
-        raise OptionError("--checkpoints are for parties that last, which --config names: parties of --local do not")
-
-
-def _kept(path: Path) -> int:
-    """Steps until the latest checkpoint."""
-    from covey.training.run_file import RunFile
-
-    return RunFile.kept_in(path)
+        again_until(attempt, 60 * patience, lambda: RunFile.kept_in(checkpoints), console.note, begun=begun)
 
 
 def _check_out(out: Path | None, model: Path) -> None:

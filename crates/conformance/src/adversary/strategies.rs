@@ -150,11 +150,11 @@ impl Strategy {
     }
 }
 
-/// A strategy in one setting, and what is due there for both sets of secrets.
+/// A setting, a strategy to try in it, and the outputs expected there for either set of secrets.
 type Attempt = (World, Strategy, [Due; 2]);
 
 /// Every strategy, in runs that preprocess and in runs that do not, with two sets of secrets and several adders, in a ring of so
-/// many bits. If `short`, each in the first of these settings in which it changes anything; they begin with another for each.
+/// many bits. If `short`, each stops at the first of these settings in which it changes anything; strategies begin with different ones.
 pub fn campaign(ring: u32, short: bool) -> Result<Vec<Row>, String> {
     let mut jobs: Vec<Attempt> = Vec::new();
     for adder in [Adder::FewestBytes, Adder::FewestRounds, Adder::LogDepth] {
@@ -176,7 +176,7 @@ pub fn campaign(ring: u32, short: bool) -> Result<Vec<Row>, String> {
     };
     for (turn, group) in groups.iter_mut().enumerate() {
         let settings = group.len();
-        group.rotate_left(turn % settings.max(1));
+        group.rotate_left(turn % settings);
     }
     let tallies = each(&groups, |group| {
         let tallies = group.iter().enumerate().map(|(index, attempt)| (index, outcome(attempt)));
@@ -224,21 +224,20 @@ fn outcome((world, strategy, due): &Attempt) -> Tally {
     tally
 }
 
-/// The attempts at each strategy in each place; where several of a setting have one name, each counts as a place of its own.
+/// The attempts at each strategy in each place, a group for each. Strategies that share name and place are told apart by their order.
 fn by_place(attempts: Vec<Attempt>) -> Vec<Vec<Attempt>> {
     let mut groups: Vec<Vec<Attempt>> = Vec::new();
-    let mut seen: HashMap<(&'static str, String, String), usize> = HashMap::new();
-    let mut places: HashMap<(&'static str, String, usize), usize> = HashMap::new();
     for attempt in attempts {
         let (world, Strategy { name, place, .. }, _) = &attempt;
-        let setting = format!("{:?} {}", world.adder, world.ahead);
-        let of_setting = seen.entry((*name, place.clone(), setting)).or_default();
-        let group = *places.entry((*name, place.clone(), *of_setting)).or_insert_with(|| {
-            groups.push(Vec::new());
-            groups.len() - 1
-        });
-        *of_setting += 1;
-        groups[group].push(attempt);
+        let fits = |group: &&mut Vec<Attempt>| {
+            let (_, first, _) = &group[0];
+            let tried = |(other, ..): &Attempt| (other.adder, other.ahead) == (world.adder, world.ahead);
+            (first.name, &first.place) == (*name, place) && !group.iter().any(tried)
+        };
+        match groups.iter_mut().find(fits) {
+            Some(group) => group.push(attempt),
+            None => groups.push(vec![attempt]),
+        }
     }
     groups
 }
