@@ -57,7 +57,6 @@ def test_samples_that_do_not_go_into_lanes_are_refused(
     out = json.loads(command.succeeds(*run, "--local", "--profile", "--json").out)
     nodes = out["profile"]["nodes"]
     assert any(node["waiting_milliseconds"] > 0 for node in nodes)
-    assert [n for n in nodes if n["milliseconds"] and n["waiting_milliseconds"] > n["milliseconds"] + 1] == []
 
 
 def test_each_pipeline_on_a_small_network(tmp_path: Path) -> None:
