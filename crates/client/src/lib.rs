@@ -3,7 +3,9 @@
 //! A client never computes for others and holds no shares of theirs. What it sends each party is random to that party:
 //! a secret leaves this process only masked, under masks no single party knows.
 
+mod checkpoints;
 mod config;
+mod data_sets;
 mod diagnosis;
 mod error;
 mod opening;
@@ -14,12 +16,14 @@ mod session;
 mod sharing;
 mod status;
 
+pub use checkpoints::Resumption;
 pub use config::ClientConfig;
+pub use data_sets::delete_data;
 pub use diagnosis::{Diagnosis, Finding, ProgramDiagnosis, Verdict, diagnose};
 pub use error::ClientError;
 pub use opening::AbsentDealer;
 pub use queue::Waiting;
 pub use role::{own_role, take_role};
-pub use session::{Inference, Inferences, Progress, Resumption, Session, SessionOptions};
+pub use session::{Inference, Inferences, Progress, Session, SessionOptions};
 pub use sharing::{ShareReport, share_weights};
 pub use status::{check, delete_store, delete_weights, status};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use covey_messages::{
-    CONTROL_STREAM, Checkpoint, Done, Fill, Hex, PhaseMessage, Resumed, Run, SessionReply, SessionRequest, Terms,
-    Usage, lane_of, lane_stream, one_line, wire,
+    CONTROL_STREAM, Done, Fill, PhaseMessage, Run, SessionReply, SessionRequest, Terms, Usage, lane_of, lane_stream,
+    one_line, wire,
 };
 use covey_program::{Program, ValueId};
 use covey_protocols::Options;
@@ -14,7 +14,7 @@ use covey_protocols::kind::{ProtocolKind, ServedProtocol};
 use covey_protocols::served::ClientHalf;
 use covey_ring::{Tensor, Word};
 use covey_runtime::session::{Visitor, choose, supports};
-use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, RuntimeError, check_batch, encode_inputs};
+use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, RowForm, RuntimeError, check_batch, encode_inputs};
 use covey_transport::{Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
 
 use crate::opening::{AbsentDealer, Opened, open};
@@ -23,7 +23,7 @@ use crate::queue::Waiting;
 use crate::{ClientConfig, ClientError};
 
 /// Most inferences of one request.
-const MAX_COUNT: u32 = 1 << 16;
+pub(crate) const MAX_COUNT: u32 = 1 << 16;
 
 /// What a session is opened with.
 #[derive(Clone, Copy, Debug)]
@@ -70,17 +70,6 @@ pub struct Inference {
     pub seconds: f64,
 }
 
-/// What the parties found of a job's checkpoints.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resumption {
-    /// The next run continues after so many.
-    From(u64),
-    /// They have none.
-    Nothing,
-    /// Some have, and all have none in common: a party that lacks one.
-    Lacking(String),
-}
-
 /// The results of several inferences, as many of them at a time as the session has lanes.
 #[derive(Clone, Debug)]
 pub struct Inferences {
@@ -95,25 +84,27 @@ pub struct Inferences {
 
 /// A running session. Dropped or closed, it ends for the parties too.
 pub struct Session {
-    program: Arc<Program>,
-    streams: Streams,
-    control: Box<dyn Endpoint>,
-    lanes: Vec<Box<dyn Half>>,
-    names: Vec<String>,
+    pub(crate) program: Arc<Program>,
+    pub(crate) streams: Streams,
+    pub(crate) control: Box<dyn Endpoint>,
+    pub(crate) lanes: Vec<Box<dyn Half>>,
+    pub(crate) names: Vec<String>,
     absent_dealer: Option<AbsentDealer>,
     /// Number of the next preprocessing or joint run.
-    next: u64,
+    pub(crate) next: u64,
     /// Preprocessed runs and their batch sizes.
     stored: VecDeque<(u64, usize)>,
     /// Samples of the run before, whose carried values the parties hold.
-    carries: Option<usize>,
+    pub(crate) carries: Option<usize>,
+    /// Rows that runs may name: all of the data sets attached.
+    pub(crate) rows: u32,
     /// The protocol stores runs for later sessions.
     keeps_runs: bool,
     left: bool,
 }
 
 /// This client's half of the protocol, whatever protocol and ring.
-trait Half: Send {
+pub(crate) trait Half: Send {
     /// Takes in the inputs of one more run, checked; returns its batch size.
     fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError>;
     /// Forgets what was loaded.
@@ -122,6 +113,22 @@ trait Half: Send {
     fn run(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError>;
     /// Receives what opens at the end of a sequence.
     fn end(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError>;
+    /// Shares so many rows of `inputs`, of the form `form`, from row number `first` on.
+    fn share_rows(
+        &mut self,
+        program: &Program,
+        form: &RowForm,
+        inputs: &[Input],
+        rows: (usize, usize),
+    ) -> Result<(), ClientError>;
+    /// That these rows have integers in the program's ring.
+    fn check_rows(
+        &self,
+        program: &Program,
+        form: &RowForm,
+        inputs: &[Input],
+        rows: (usize, usize),
+    ) -> Result<(), ClientError>;
 }
 
 struct Loaded<W: Word> {
@@ -177,8 +184,21 @@ impl Session {
         let program = Arc::new(program.clone());
         let stored = VecDeque::new();
         let keeps_runs = choose(protocol, program.ring(), KeepsRuns(options))?;
-        let (next, carries, left) = (1, None, false);
-        Ok(Session { program, streams, control, lanes, names, absent_dealer, next, stored, carries, keeps_runs, left })
+        let (next, carries, rows, left) = (1, None, 0, false);
+        Ok(Session {
+            program,
+            streams,
+            control,
+            lanes,
+            names,
+            absent_dealer,
+            next,
+            stored,
+            carries,
+            rows,
+            keeps_runs,
+            left,
+        })
     }
 
     /// The dealer, if the session goes on without it.
@@ -312,9 +332,21 @@ impl Session {
             self.take(phase, batch, first, count).map(|()| batch)
         });
         let batch = loaded.inspect_err(|_| self.lanes.iter_mut().for_each(|lane| lane.clear()))?;
+        let run = Run { phase, batch, inference: first, count, continues, ends: false };
+        self.run(run, &SessionRequest::Run(run), progress)
+    }
+
+    /// Has the parties do `run`, for which they are asked by `request`, and opens the outputs.
+    pub(crate) fn run(
+        &mut self,
+        run: Run,
+        request: &SessionRequest,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Inferences, ClientError> {
+        let Run { batch, inference: first, count, .. } = run;
         let start = Instant::now();
         self.streams.meter().take();
-        self.request(&SessionRequest::Run(Run { phase, batch, inference: first, count, continues, ends: false }))?;
+        self.request(request)?;
         self.carries = Some(batch);
         // The protocol runs beside the control stream, on which the parties report. Where one half fails the others must
         // not wait on.
@@ -368,70 +400,6 @@ impl Session {
         };
         let (outputs, reports) = (opened?, self.reports(progress)?);
         Ok(Inference { outputs, ..self.account(reports, start.elapsed().as_secs_f64()) })
-    }
-
-    /// Has the parties write what the sequence of the runs before carries to disk, as a checkpoint of the job that this client calls
-    /// `job`. Returns how many runs the sequence had.
-    ///
-    /// # Errors
-    /// The session's failure: no run before, a full disk.
-    pub fn keep(&mut self, job: [u8; 16]) -> Result<u64, ClientError> {
-        if self.carries.is_none() {
-            return Err(RuntimeError::NotCarried { batch: 1, before: None }.into());
-        }
-        match self.asked_all(&SessionRequest::Keep(Hex(job)))? {
-            SessionReply::Kept(checkpoint) => Ok(checkpoint.runs),
-            _ => Err(self.unexpected()),
-        }
-    }
-
-    /// Makes the next run continue from the latest checkpoint of this client's job that all parties have.
-    ///
-    /// # Errors
-    /// The session's failure: a checkpoint that cannot be read, parties that disagree.
-    pub fn resume(&mut self, job: [u8; 16]) -> Result<Resumption, ClientError> {
-        match self.asked_all(&SessionRequest::Resume(Hex(job)))? {
-            SessionReply::Resumed(Resumed::From(Checkpoint { runs, batch, .. })) => {
-                self.carries = Some(batch);
-                Ok(Resumption::From(runs))
-            }
-            SessionReply::Resumed(Resumed::Nothing) => Ok(Resumption::Nothing),
-            SessionReply::Resumed(Resumed::Lacking(role)) => {
-                Ok(Resumption::Lacking(self.names.get(role).cloned().unwrap_or_else(|| format!("P{role}"))))
-            }
-            _ => Err(self.unexpected()),
-        }
-    }
-
-    /// Has the parties erase the checkpoints of this client's job.
-    ///
-    /// # Errors
-    /// The session's failure.
-    pub fn forget(&mut self, job: [u8; 16]) -> Result<(), ClientError> {
-        match self.asked_all(&SessionRequest::Forget(Hex(job)))? {
-            SessionReply::Forgotten => Ok(()),
-            _ => Err(self.unexpected()),
-        }
-    }
-
-    /// The answer that all parties give to a request.
-    fn asked_all(&mut self, request: &SessionRequest) -> Result<SessionReply, ClientError> {
-        self.request(request)?;
-        let mut same: Option<SessionReply> = None;
-        for role in present(&self.streams) {
-            let name = self.streams.name(role);
-            let answer = wire::receive_control(&mut *self.control, role, &name);
-            let answer: SessionReply = answer.map_err(|error| session_failure(&self.streams, error.into()))?;
-            if same.as_ref().is_some_and(|same| *same != answer) {
-                return Err(session_failure(&self.streams, ClientError::Unexpected(name)));
-            }
-            same = Some(answer);
-        }
-        same.ok_or_else(|| self.unexpected())
-    }
-
-    fn unexpected(&self) -> ClientError {
-        session_failure(&self.streams, ClientError::Unexpected(self.streams.name(0)))
     }
 
     /// What inferences took, from the parties' reports and this client's own meter.
@@ -534,11 +502,8 @@ impl Session {
         Ok(())
     }
 
-    fn request(&mut self, request: &SessionRequest) -> Result<(), ClientError> {
-        let sent = present(&self.streams)
-            .into_iter()
-            .try_for_each(|role| wire::send_control(&mut *self.control, role, request));
-        sent.map_err(|error| session_failure(&self.streams, error.into()))
+    pub(crate) fn request(&mut self, request: &SessionRequest) -> Result<(), ClientError> {
+        ask(&mut *self.control, &self.streams, request)
     }
 
     fn reports(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<Done>, ClientError> {
@@ -548,7 +513,7 @@ impl Session {
 
 /// The session's failure, which all peers know, rather than how it showed here. What one side cannot go on with ends the
 /// session for all.
-fn session_failure(streams: &Streams, error: ClientError) -> ClientError {
+pub(crate) fn session_failure(streams: &Streams, error: ClientError) -> ClientError {
     match streams.failure() {
         Some(failure) => failure.into(),
         None => {
@@ -564,8 +529,14 @@ impl Drop for Session {
     }
 }
 
+/// Sends all parties the same request.
+pub(crate) fn ask(control: &mut dyn Endpoint, streams: &Streams, request: &SessionRequest) -> Result<(), ClientError> {
+    let sent = present(streams).into_iter().try_for_each(|role| wire::send_control(control, role, request));
+    sent.map_err(|error| session_failure(streams, error.into()))
+}
+
 /// The roles that take part in a session.
-fn present(streams: &Streams) -> Vec<PeerId> {
+pub(crate) fn present(streams: &Streams) -> Vec<PeerId> {
     streams.peers().into_iter().filter(|peer| *peer < streams.parties()).collect()
 }
 
@@ -658,6 +629,27 @@ impl<W: Word> Half for Loaded<W> {
 
     fn end(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError> {
         self.receive(program, program.opened_at_end(), batch)
+    }
+
+    fn share_rows(
+        &mut self,
+        program: &Program,
+        form: &RowForm,
+        inputs: &[Input],
+        rows: (usize, usize),
+    ) -> Result<(), ClientError> {
+        self.client.enter(INPUTS);
+        form.encode(program, inputs, rows)?.iter().try_for_each(|input| Ok(self.client.send(input)?))
+    }
+
+    fn check_rows(
+        &self,
+        program: &Program,
+        form: &RowForm,
+        inputs: &[Input],
+        rows: (usize, usize),
+    ) -> Result<(), ClientError> {
+        Ok(form.encode::<W>(program, inputs, rows).map(drop)?)
     }
 }
 

@@ -69,7 +69,10 @@ pub fn delete_store(config: &ClientConfig, program: Option<Hex<32>>) -> Vec<Resu
     delete(config, |_| Request::DeleteStore(program))
 }
 
-fn delete(config: &ClientConfig, request: impl Fn(usize) -> Request + Sync) -> Vec<Result<Deleted, ClientError>> {
+pub(crate) fn delete(
+    config: &ClientConfig,
+    request: impl Fn(usize) -> Request + Sync,
+) -> Vec<Result<Deleted, ClientError>> {
     each(config, READING, request, |reply| match reply {
         Reply::Deleted(deleted) => Some(deleted),
         _ => None,

@@ -61,6 +61,7 @@ fn start(
     let state = OwnState::open(&config.state).map_err(|error| ClientError::Request(error.to_string()))?;
     let client = AllowedClient {
         fill_store: true,
+        share_data: true,
         round_bits: prepare(&state, config, program, protocol, role)?,
         // It is this process itself.
         budget: ClientBudget { memory: Some(u64::MAX), ..ClientBudget::default() },

@@ -3,6 +3,7 @@
 //! Connections are opened and closed by those who use it.
 
 pub mod config;
+mod data_sets;
 mod fields;
 mod hello;
 mod running;
@@ -13,6 +14,7 @@ pub mod wire;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use data_sets::{DataSet, DataSetUse, MAX_ROWS, RowsRun, ShareData};
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 pub use hello::{PartyHello, PartyMessage, WEIGHTS_DIFFER, compare};
 pub use running::{
@@ -24,7 +26,7 @@ pub use status::{
 };
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 10;
+pub const WIRE_VERSION: u32 = 11;
 
 /// Why a session ends of which a party is stopped, in that party's words: it may come back.
 pub const STOPPED: &str = "was stopped by its operator";

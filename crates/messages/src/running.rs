@@ -3,7 +3,7 @@
 use covey_runtime::Profile;
 use serde::{Deserialize, Serialize};
 
-use crate::Hex;
+use crate::{DataSet, Hex, RowsRun, ShareData};
 
 /// When what is exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +21,10 @@ pub enum PhaseMessage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SessionRequest {
-    /// Runs of the program.
+    /// Runs of the program on inputs of the client.
     Run(Run),
+    /// Runs of the program on rows of the data sets that were attached.
+    RunRows(RowsRun),
     /// What inferences of later sessions will use up: correlated OTs, or runs.
     Fill(Fill),
     /// Keep what the sequence of the runs before carries, as a checkpoint of the client's job of this name.
@@ -31,6 +33,10 @@ pub enum SessionRequest {
     Resume(Hex<16>),
     /// Erase the checkpoints of this job.
     Forget(Hex<16>),
+    /// Keep rows that the client shares next, as a data set.
+    ShareData(ShareData),
+    /// Make the rows of the data sets of these names, one after the other, what runs may name.
+    Attach(Vec<String>),
     /// The session is over.
     Close,
 }
@@ -63,6 +69,13 @@ pub struct Run {
     pub continues: bool,
     /// No run: the sequence of the runs before ends, and what the program opens then is revealed. It takes one number.
     pub ends: bool,
+}
+
+impl Run {
+    /// One run in phase joint that begins anew.
+    pub fn joint(inference: u64, batch: usize) -> Self {
+        Run { phase: PhaseMessage::Joint, batch, inference, count: 1, continues: false, ends: false }
+    }
 }
 
 /// What `count` inferences of `batch` samples of the session's program will need.
@@ -98,6 +111,10 @@ pub enum SessionReply {
     Resumed(Resumed),
     /// Nothing is left of the job here.
     Forgotten,
+    /// The data set is on disk.
+    DataShared(DataSet),
+    /// The data sets that runs may name rows of, in the order asked for.
+    Attached(Vec<DataSet>),
 }
 
 /// What the parties found of a job's checkpoints.
@@ -201,6 +218,17 @@ pub enum StoreMessage {
         /// The party's part of the checkpoint's name.
         nonce: Hex<16>,
     },
+    /// A party is about to keep a data set. All must say the same, but for the nonce.
+    KeepingData {
+        /// What the client asked for in this session until now, the data set included.
+        history: Hex<32>,
+        /// The party's part of the data set's version.
+        nonce: Hex<16>,
+    },
+    /// The data sets that a party has of the names that the client asked for.
+    DataSets(Vec<DataSet>),
+    /// What the client asked for in this session until now, the run on rows included. All must say the same.
+    OnRows(Hex<32>),
     /// The checkpoints of the client's job that a party has.
     Checkpoints(Vec<Checkpoint>),
     /// What a party continues from, having heard of all others' checkpoints.

@@ -27,6 +27,8 @@ pub enum Request {
     DeleteWeights(Hex<32>),
     /// A client has stored offline material deleted: all, or the stored runs of one program.
     DeleteStore(Option<Hex<32>>),
+    /// A data owner has its data set of a program deleted, by the set's name.
+    DeleteData(Hex<32>, String),
 }
 
 /// A data owner is going to be one of the parties, whose part of the weights holds nothing secret.

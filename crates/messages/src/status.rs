@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Hex, Key, OptionsMessage, RingMessage};
+use super::{DataSetUse, Hex, Key, OptionsMessage, RingMessage};
 
 /// A client asks for what a party checks before it opens a session for a program, without opening one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,9 @@ pub struct Deleted {
     pub runs: u64,
     /// Correlated OTs.
     pub ots: u64,
+    /// Data sets.
+    #[serde(default)]
+    pub data_sets: u64,
 }
 
 /// What a party says about itself to its clients.
@@ -74,6 +77,8 @@ pub struct PartyStatus {
     pub problems: Vec<Problem>,
     /// Of the client's own programs, and to the party's operator of all: what they take.
     pub usage: Vec<ProgramUse>,
+    /// The data sets that the client shared or may train on, and to the party's operator all.
+    pub data_sets: Vec<DataSetUse>,
 }
 
 /// What a client may ask a party for.
@@ -82,6 +87,8 @@ pub struct PartyStatus {
 pub enum Right {
     /// To keep its shares of weights.
     ShareWeights,
+    /// To have data sets kept for the runs of later sessions.
+    ShareData,
     /// To open sessions.
     Infer,
     /// To store offline material for later sessions, and to delete it.

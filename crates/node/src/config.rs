@@ -58,6 +58,8 @@ pub struct AllowedClient {
     pub fingerprints: Vec<Fingerprint>,
     /// It may share weights with this party.
     pub share_weights: bool,
+    /// It may have data sets kept, which take room on this party's disk.
+    pub share_data: bool,
     /// It may open sessions.
     pub infer: bool,
     /// It may have offline material stored for sessions, which take room on this party's disk.
@@ -77,6 +79,7 @@ impl AllowedClient {
             name: name.into(),
             fingerprints,
             share_weights: false,
+            share_data: false,
             infer: true,
             fill_store: false,
             queries: None,
@@ -89,6 +92,7 @@ impl AllowedClient {
     pub(crate) fn rights(&self) -> Vec<Right> {
         let all = [
             (self.share_weights, Right::ShareWeights),
+            (self.share_data, Right::ShareData),
             (self.infer, Right::Infer),
             (self.fill_store, Right::FillStore),
         ];
@@ -304,7 +308,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
         // Least, where nothing is said.
         let may = |right| entry.may.as_deref().unwrap_or(&[Right::Infer]).contains(&right);
         let (share_weights, infer) = (may(Right::ShareWeights), may(Right::Infer));
-        let fill_store = may(Right::FillStore);
+        let (share_data, fill_store) = (may(Right::ShareData), may(Right::FillStore));
         let (queries, round_bits) = (entry.queries, entry.round_bits);
         if round_bits > MOST_ROUNDED {
             return Err(source.refuse(&key("round_bits"), &format!("outputs lose at most {MOST_ROUNDED} bits")));
@@ -325,6 +329,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
             name,
             fingerprints,
             share_weights,
+            share_data,
             infer,
             fill_store,
             queries,

@@ -32,6 +32,11 @@ pub(crate) struct Format {
 }
 
 impl Format {
+    /// Bytes behind the data.
+    pub const fn checksum_bytes(self) -> u64 {
+        CHECKSUM as u64
+    }
+
     /// That a file does not verify.
     pub fn corrupted(self, path: &Path, what: &str) -> String {
         format!("state file {} is corrupted ({what}): {}", shown(path), self.way_out)

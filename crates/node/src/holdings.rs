@@ -4,11 +4,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use covey_messages::{Deleted, Hex, Key, ProgramUse, ShareWeights, StoreStatus};
+use covey_messages::{DataSetUse, Deleted, Hex, Key, ProgramUse, ShareWeights, StoreStatus};
 
 use crate::budget::Memory;
 use crate::checkpoints::CheckpointStore;
 use crate::config::AllowedClient;
+use crate::data_sets::DataSetStore;
 use crate::error::NodeError;
 use crate::masks::MaskStore;
 use crate::runs::RunStore;
@@ -22,6 +23,7 @@ pub struct Holdings {
     pub(crate) runs: Arc<RunStore>,
     pub(crate) masks: Arc<MaskStore>,
     pub(crate) checkpoints: Arc<CheckpointStore>,
+    pub(crate) data_sets: Arc<DataSetStore>,
     /// Of a party that serves.
     pub(crate) memory: Option<Arc<Memory>>,
 }
@@ -44,7 +46,8 @@ impl Holdings {
         problems.extend(stores.status().1);
         problems.extend(runs.status(|_| true).1);
         let (masks, checkpoints) = (Arc::new(MaskStore::new(state)), Arc::new(CheckpointStore::new(state)));
-        Ok((Holdings { store: Arc::new(store), stores, runs, masks, checkpoints, memory: None }, problems))
+        let data_sets = Arc::new(DataSetStore::new(state));
+        Ok((Holdings { store: Arc::new(store), stores, runs, masks, checkpoints, data_sets, memory: None }, problems))
     }
 
     /// What each program takes and whose it is, by name.
@@ -99,7 +102,7 @@ impl Holdings {
             let failed = |error| format!("it cannot delete the weights of program {}: {error}", program.short());
             self.store.delete(program).map_err(failed)?;
         }
-        Ok(Deleted { weights, runs, ots: 0 })
+        Ok(Deleted { weights, runs, ..Deleted::default() })
     }
 
     /// Deletes stored offline material with the peers that `with` names: the stored runs of a program, or all of them and the correlated OTs.
@@ -110,7 +113,23 @@ impl Holdings {
     ) -> Result<Deleted, String> {
         let runs = self.runs.delete(program, &with)?;
         let ots = if program.is_none() { self.stores.delete(with)? } else { 0 };
-        Ok(Deleted { weights: false, runs, ots })
+        Ok(Deleted { runs, ots, ..Deleted::default() })
+    }
+
+    /// The data sets of all owners, by name.
+    pub fn data_sets(&self) -> Vec<DataSetUse> {
+        self.data_sets.list(|_| true)
+    }
+
+    /// Deletes a data set of a program: for its owner or, where none asks, for the operator. What is not there is deleted already.
+    pub(crate) fn delete_data(
+        &self,
+        program: &Hex<32>,
+        name: &str,
+        asking: Option<&AllowedClient>,
+    ) -> Result<Deleted, String> {
+        let deleted = self.data_sets.delete(program, name, asking)?;
+        Ok(Deleted { data_sets: deleted.into(), ..Deleted::default() })
     }
 }
 
@@ -149,5 +168,13 @@ impl Operator {
     /// What the system said.
     pub fn delete_store(&self, program: Option<&Hex<32>>) -> Result<Deleted, String> {
         self.holdings.delete_store(program, |_| true)
+    }
+
+    /// Deletes a data set of a program, whoever shared it.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn delete_data(&self, program: &Hex<32>, name: &str) -> Result<Deleted, String> {
+        self.holdings.delete_data(program, name, None)
     }
 }

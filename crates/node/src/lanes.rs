@@ -16,6 +16,8 @@ use covey_runtime::profile::Timing;
 use covey_runtime::{CarriedShares, Executor, Observer, RunSettings, RuntimeError};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 
+use crate::shared_data::Share;
+
 /// The protocol's instances, by lane.
 pub(crate) struct Lanes<W: Word>(Vec<Lane<W>>);
 
@@ -31,7 +33,12 @@ pub(crate) struct Request<'a, W: Word> {
     pub phase: Phase,
     pub run: Run,
     pub round_bits: u32,
+    /// The inputs of a run by its number in the request, where the parties hold them.
+    pub inputs: Option<&'a Held<'a, W>>,
 }
+
+/// What gives a party's shares of the inputs of a run.
+pub(crate) type Held<'a, W> = dyn Fn(usize, &AnyParty<W>) -> Result<Vec<Share<W>>, String> + Sync + 'a;
 
 impl<W: Word> Lanes<W> {
     pub fn start(
@@ -152,7 +159,10 @@ impl<W: Word> Request<'_, W> {
                 }
                 let (phase, round_bits) = (self.phase, self.round_bits);
                 let settings = RunSettings { phase, inference, batch, round_bits, continues };
-                let times = self.executor.run_with(&mut **party, settings, carried, observer);
+                let held =
+                    self.inputs.map(|held| held((inference - self.run.inference) as usize, &**party)).transpose();
+                let held = held.map_err(|problem| end_here(self.streams, &problem))?;
+                let times = self.executor.run_on(&mut **party, settings, held, carried, observer);
                 continues = true;
                 add(&mut timings, times.map_err(|error| over(self.streams, &error))?);
             }

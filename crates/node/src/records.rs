@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     OnlineStored,
     /// What later sessions use up.
     FillStore,
+    /// Rows that later sessions run on.
+    ShareData,
 }
 
 impl Kind {
@@ -38,6 +40,7 @@ impl Kind {
             Kind::Online => "online",
             Kind::OnlineStored => "online-stored",
             Kind::FillStore => "fill-store",
+            Kind::ShareData => "share-data",
         }
     }
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use covey_messages::{
-    CONTROL_STREAM, Done, Fill, Hex, Key, PhaseMessage, Resumed, Run, SessionReply, SessionRequest, wire,
+    CONTROL_STREAM, Done, Fill, Hex, Key, PhaseMessage, Resumed, RowsRun, Run, SessionReply, SessionRequest, ShareData,
+    wire,
 };
+use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::{Properties, ServedProtocol};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Part;
@@ -22,7 +24,9 @@ use tracing::warn;
 use crate::budget::{self, Memory};
 use crate::checkpoints::{self, CheckpointStore};
 use crate::config::AllowedClient;
-use crate::lanes::{Lanes, Request};
+use crate::data_sets::DataSetStore;
+use crate::history::History;
+use crate::lanes::{Held, Lanes, Request};
 use crate::masks::MaskStore;
 use crate::numbers::{MAX_COUNT, Numbers};
 use crate::places::SessionPlace;
@@ -30,6 +34,7 @@ use crate::quota::Quotas;
 use crate::records::{self, Job, Kind, Records, Traffic};
 use crate::resuming::Checkpoints;
 use crate::runs::{Purpose, RunStore};
+use crate::shared_data::SharedData;
 use crate::state::StoredWeights;
 use crate::stored_runs::{Setting, StoredRuns};
 use crate::supply::{Stores, Supplies};
@@ -38,6 +43,8 @@ use crate::weights::{self, Prepared};
 
 /// How often a party reports progress, at most.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// What an element of a data set takes in memory while it is received.
+const PIECE_BYTES: u64 = 64;
 /// The party that reports progress: it works through every step online, whatever the protocol.
 const REPORTER: usize = 1;
 
@@ -55,6 +62,7 @@ pub(crate) struct Runs<'a> {
     /// Where their masks are kept.
     pub masks: &'a MaskStore,
     pub checkpoints: &'a CheckpointStore,
+    pub data_sets: &'a DataSetStore,
     pub client: PeerId,
     /// Counts what the client asks for, where it may not ask for everything.
     pub quotas: &'a Quotas,
@@ -204,7 +212,17 @@ impl Runs<'_> {
             ring: self.ring.into(),
             role: self.streams.me(),
         };
-        let mut checkpoints = Checkpoints::new(self.checkpoints, self.streams, &self.job.session, job);
+        let mut history = History::new(&self.job.session);
+        let mut checkpoints = Checkpoints::new(self.checkpoints, self.streams, job);
+        let mut shared_data = SharedData {
+            store: self.data_sets,
+            streams: self.streams,
+            client: self.asking,
+            program: upload.program,
+            protocol: upload.protocol.clone(),
+            ring: self.ring,
+            attached: Vec::new(),
+        };
         let (options, round_bits) = (self.options, self.round_bits);
         let (role, of) = (self.streams.me(), (executor.program(), costs, options));
         let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, role)?;
@@ -227,14 +245,17 @@ impl Runs<'_> {
             let request = request.map_err(|error| error.to_string())?;
             let begun = Instant::now();
             *under_way = request_of(&request).map(|request| (request, begun));
-            let mut run = match request {
-                SessionRequest::Run(run) => run,
+            history.add(&request);
+            let (mut run, rows) = match request {
+                SessionRequest::Run(run) => (run, None),
+                SessionRequest::RunRows(asked) => (asked.run, Some(asked)),
                 SessionRequest::Close => return Ok(()),
                 SessionRequest::Keep(name) => {
                     kept.check()?;
                     self.held.check(false)?;
                     let (party, carried) = lanes.carrying();
-                    let checkpoint = checkpoints.keep(name, &mut *control, party, carried, executor.program())?;
+                    let checkpoint =
+                        checkpoints.keep(name, (&mut *control, &mut history), party, carried, executor.program())?;
                     // Deleted or shared again meanwhile, the weights leave none behind.
                     let still = kept.check().and_then(|()| self.held.check(false));
                     if let Err(problem) = still {
@@ -252,7 +273,13 @@ impl Runs<'_> {
                         let _memory = taken.take(&run, false).map_err(asked)?;
                         let (party, carried) = lanes.carrying();
                         *carried = CarriedShares::default();
-                        *carried = checkpoints.load(name, &checkpoint, &mut *control, party, executor.program())?;
+                        *carried = checkpoints.load(
+                            name,
+                            &checkpoint,
+                            (&mut *control, &mut history),
+                            party,
+                            executor.program(),
+                        )?;
                     }
                     reply(&mut *control, &SessionReply::Resumed(chosen))?;
                     continue;
@@ -260,6 +287,30 @@ impl Runs<'_> {
                 SessionRequest::Forget(name) => {
                     checkpoints.forget(name)?;
                     reply(&mut *control, &SessionReply::Forgotten)?;
+                    continue;
+                }
+                SessionRequest::ShareData(data) => {
+                    if !self.asking.share_data {
+                        return Err(format!("'{client_name}' may not share-data here: add it to `may`"));
+                    }
+                    let elements = shared_data.check(&data, executor.program()).map_err(asked)?;
+                    let number = Run::joint(data.inference, 1);
+                    numbers.admit(&number).map_err(asked)?;
+                    let bytes = (elements as u64).saturating_mul(PIECE_BYTES);
+                    let _memory = self.memory.take(self.asking, bytes, "a piece of a data set").map_err(asked)?;
+                    let (party, _) = lanes.carrying();
+                    counts.take();
+                    let kept = shared_data.keep(&data, (&mut *control, &mut history), party, executor.program())?;
+                    let (_, traffic) = counts.report(Vec::new(), 0, None);
+                    reply(&mut *control, &SessionReply::DataShared(kept))?;
+                    if let Some((request, since)) = under_way.take() {
+                        self.records.done(self.job, &request, since.elapsed(), &traffic);
+                    }
+                    continue;
+                }
+                SessionRequest::Attach(names) => {
+                    let attached = shared_data.attach(&names, &mut *control, &mut history)?;
+                    reply(&mut *control, &SessionReply::Attached(attached))?;
                     continue;
                 }
                 SessionRequest::Fill(fill) => {
@@ -307,10 +358,18 @@ impl Runs<'_> {
             if run.ends && (run.count != 1 || run.phase != PhaseMessage::Joint) {
                 return Err(asked(format!("a sequence to end {} times, or ahead of its runs", run.count)));
             }
-            let draws = |stored_runs: &StoredRuns| !run.ends && stored_runs.may_draw(run.batch, run.count);
+            if rows.is_some() && (run.ends || run.phase != PhaseMessage::Joint) {
+                return Err(asked("runs on rows in another phase than joint".into()));
+            }
+            // What a stored run was dealt is for inputs that the client shares.
+            let draws =
+                |stored_runs: &StoredRuns| rows.is_none() && !run.ends && stored_runs.may_draw(run.batch, run.count);
             let reads = run.phase == PhaseMessage::Joint && stored_runs.as_ref().is_some_and(draws);
             let memory = taken.take(&run, reads).map_err(asked)?;
             self.charge(&run).map_err(asked)?;
+            if let Some(rows) = &rows {
+                shared_data.admit(rows, executor.program(), &mut *control, &history).map_err(asked)?;
+            }
             if let Some(stored_runs) = stored_runs.as_ref().filter(|_| run.phase == PhaseMessage::Preprocess) {
                 stored_runs.need_dealer()?;
             }
@@ -326,6 +385,7 @@ impl Runs<'_> {
             }
             if run.phase == PhaseMessage::Joint
                 && !run.ends
+                && rows.is_none()
                 && let Some(stored_runs) = &mut stored_runs
                 && let Some(dealt) = stored_runs.draw(&mut *control, run.batch, run.count)?
             {
@@ -349,7 +409,11 @@ impl Runs<'_> {
                 PhaseMessage::Online => Phase::Online,
             };
             let streams = self.streams;
-            let request = Request { streams, executor, phase, run, round_bits };
+            let of_rows = rows.as_ref().map(|rows| {
+                |index: usize, party: &AnyParty<W>| shared_data.inputs(rows, index, party, executor.program())
+            });
+            let inputs = of_rows.as_ref().map(|of_rows| of_rows as &Held<W>);
+            let request = Request { streams, executor, phase, run, round_bits, inputs };
             counts.take();
             let cpu = usage::cpu_seconds();
             let timings = lanes.run(&request, &mut reporter)?;
@@ -371,7 +435,8 @@ impl Runs<'_> {
 /// What a request is, for the records.
 fn request_of(request: &SessionRequest) -> Option<records::Request> {
     let (kind, batch, runs) = match *request {
-        SessionRequest::Run(Run { phase, batch, count, .. }) => {
+        SessionRequest::Run(Run { phase, batch, count, .. })
+        | SessionRequest::RunRows(RowsRun { run: Run { phase, batch, count, .. }, .. }) => {
             let kind = match phase {
                 PhaseMessage::Joint => Kind::Joint,
                 PhaseMessage::Preprocess => Kind::Preprocess,
@@ -380,9 +445,12 @@ fn request_of(request: &SessionRequest) -> Option<records::Request> {
             (kind, batch, count)
         }
         SessionRequest::Fill(Fill { batch, count }) => (Kind::FillStore, batch, count),
-        SessionRequest::Keep(_) | SessionRequest::Resume(_) | SessionRequest::Forget(_) | SessionRequest::Close => {
-            return None;
-        }
+        SessionRequest::ShareData(ShareData { rows, .. }) => (Kind::ShareData, rows as usize, 1),
+        SessionRequest::Keep(_)
+        | SessionRequest::Resume(_)
+        | SessionRequest::Forget(_)
+        | SessionRequest::Attach(_)
+        | SessionRequest::Close => return None,
     };
     Some(records::Request { kind, runs, samples: samples(batch, runs) })
 }

@@ -14,6 +14,7 @@ use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::info;
 
 use crate::checkpoints::{CheckpointStore, Job};
+use crate::history::History;
 use crate::others::Others;
 
 /// What checkpoints are kept of in a session.
@@ -24,26 +25,16 @@ pub(crate) struct Checkpoints<'a> {
     pub job: Job,
     /// Runs of the sequence so far, and the samples of each.
     sequence: Option<(u64, usize)>,
-    /// Of the session's name, and what was asked for in it.
-    history: blake3::Hash,
 }
 
 impl<'a> Checkpoints<'a> {
     /// Those of a session in which nothing was asked for yet.
-    pub fn new(store: &'a CheckpointStore, streams: &'a Streams, session: &Hex<16>, job: Job) -> Self {
-        let history = blake3::Hasher::new_derive_key("covey 2026 checkpoints: history").update(&session.0).finalize();
-        Checkpoints { store, streams, job, sequence: None, history }
-    }
-
-    fn asked(&mut self, what: &impl serde::Serialize) {
-        let what = serde_json::to_vec(what).unwrap_or_default();
-        let mut hasher = blake3::Hasher::new_derive_key("covey 2026 checkpoints: history");
-        self.history = hasher.update(self.history.as_bytes()).update(&what).finalize();
+    pub fn new(store: &'a CheckpointStore, streams: &'a Streams, job: Job) -> Self {
+        Checkpoints { store, streams, job, sequence: None }
     }
 
     /// A request was served.
     pub fn ran(&mut self, run: &Run) {
-        self.asked(run);
         let before = self.sequence.filter(|_| run.continues).map_or(0, |(runs, _)| runs);
         let after = before.saturating_add(run.count.into());
         self.sequence = (!run.ends).then_some((after, run.batch));
@@ -53,7 +44,7 @@ impl<'a> Checkpoints<'a> {
     pub fn keep<W: Word>(
         &mut self,
         job: Hex<16>,
-        control: &mut dyn Endpoint,
+        (control, history): (&mut dyn Endpoint, &mut History),
         party: &AnyParty<W>,
         carried: &CarriedShares<AnyParty<W>>,
         program: &Program,
@@ -63,13 +54,13 @@ impl<'a> Checkpoints<'a> {
         let (runs, batch) = self.sequence.ok_or_else(nothing)?;
         let shares = carried.shares(program).ok_or_else(nothing)?;
         let nonce = Hex::random().map_err(|error| error.to_string())?;
-        let history = Hex(*self.history.as_bytes());
-        self.others().tell(control, &StoreMessage::Keeping { job, runs, history, nonce })?;
+        let asked = history.hash();
+        self.others().tell(control, &StoreMessage::Keeping { job, runs, history: asked, nonce })?;
         let mut nonces = vec![(self.streams.me(), nonce)];
         for from in self.others().ids() {
             match self.others().hear(control, from)? {
                 StoreMessage::Keeping { job: their, runs: theirs, history: heard, nonce }
-                    if (their, theirs, heard) == (job, runs, history) =>
+                    if (their, theirs, heard) == (job, runs, asked) =>
                 {
                     nonces.push((from, nonce));
                 }
@@ -80,10 +71,10 @@ impl<'a> Checkpoints<'a> {
                 _ => return Err(self.others().unexpected(from)),
             }
         }
-        let checkpoint = Checkpoint { runs, batch, name: name_of(nonces) };
+        let checkpoint = Checkpoint { runs, batch, name: name_of(NAME, nonces) };
         let components = shares.into_iter().map(|share| party.components(share));
         self.store.keep(&self.of(job), checkpoint, components, program.ring())?;
-        self.asked(&checkpoint);
+        history.add(&checkpoint);
         info!(program = self.job.program.short(), client = self.job.client, runs, "checkpoint kept");
         Ok(checkpoint)
     }
@@ -121,7 +112,7 @@ impl<'a> Checkpoints<'a> {
         &mut self,
         name: Hex<16>,
         checkpoint: &Checkpoint,
-        control: &mut dyn Endpoint,
+        (control, history): (&mut dyn Endpoint, &mut History),
         party: &AnyParty<W>,
         program: &Program,
     ) -> Result<CarriedShares<AnyParty<W>>, String> {
@@ -135,7 +126,7 @@ impl<'a> Checkpoints<'a> {
         }
         self.store.forget(&job, Some(checkpoint))?;
         self.sequence = Some((checkpoint.runs, checkpoint.batch));
-        self.asked(checkpoint);
+        history.add(checkpoint);
         info!(
             program = self.job.program.short(),
             client = self.job.client,
@@ -159,10 +150,12 @@ impl<'a> Checkpoints<'a> {
     }
 }
 
-/// The name that the roles' nonces make.
-fn name_of(mut nonces: Vec<(PeerId, Hex<16>)>) -> Hex<16> {
+const NAME: &str = "covey 2026 checkpoints: name";
+
+/// The name that the roles' nonces make, for a use that `context` tells from others.
+pub(crate) fn name_of(context: &str, mut nonces: Vec<(PeerId, Hex<16>)>) -> Hex<16> {
     nonces.sort_unstable_by_key(|(role, _)| *role);
-    let mut hasher = blake3::Hasher::new_derive_key("covey 2026 checkpoints: name");
+    let mut hasher = blake3::Hasher::new_derive_key(context);
     for (_, nonce) in nonces {
         hasher.update(&nonce.0);
     }
@@ -197,12 +190,12 @@ mod tests {
     fn every_role_has_a_part_in_a_name() {
         let nonces =
             |roles: [u8; 3]| roles.into_iter().enumerate().map(|(role, byte)| (role, Hex([byte; 16]))).collect();
-        let name = name_of(nonces([1, 2, 3]));
+        let name = name_of(NAME, nonces([1, 2, 3]));
         let mut turned: Vec<_> = nonces([1, 2, 3]);
         turned.reverse();
-        assert_eq!(name_of(turned), name);
+        assert_eq!(name_of(NAME, turned), name);
         for other in [[9, 2, 3], [1, 9, 3], [1, 2, 9], [2, 1, 3]] {
-            assert_ne!(name_of(nonces(other)), name);
+            assert_ne!(name_of(NAME, nonces(other)), name);
         }
     }
 

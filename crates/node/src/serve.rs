@@ -20,6 +20,7 @@ use tracing::{info, warn};
 use crate::budget::Memory;
 use crate::checkpoints::CheckpointStore;
 use crate::config::{AllowedClient, PartyConfig};
+use crate::data_sets::DataSetStore;
 use crate::error::{Failure, NodeError};
 use crate::holdings::Holdings;
 use crate::masks::MaskStore;
@@ -47,6 +48,7 @@ pub(crate) struct Party {
     pub runs: Arc<RunStore>,
     pub masks: Arc<MaskStore>,
     pub checkpoints: Arc<CheckpointStore>,
+    pub data_sets: Arc<DataSetStore>,
     pub memory: Arc<Memory>,
     pub places: Arc<Places>,
     /// The configuration in force, also for conversations that began before it was.
@@ -92,13 +94,26 @@ pub(crate) fn serve_in(
     let (quotas, stores) = (Arc::new(quotas), Arc::new(Stores::new(&config.state)));
     let (runs, masks) = (Arc::new(RunStore::new(&config.state)), Arc::new(MaskStore::new(&config.state)));
     let checkpoints = Arc::new(CheckpointStore::new(&config.state));
+    let data_sets = Arc::new(DataSetStore::new(&config.state));
     let memory = Arc::new(Memory::new(&config.budget));
     let prepared = Arc::downgrade(&store);
     memory.reclaim_by(move || prepared.upgrade().is_some_and(|store| store.evict()));
     let (places, records) = (Arc::new(Places::new(&config.budget)), Arc::default());
     let current = Arc::new(Mutex::new(Arc::new(config.clone())));
-    let mut party =
-        Arc::new(Party { config, store, quotas, stores, runs, masks, checkpoints, memory, places, current, records });
+    let mut party = Arc::new(Party {
+        config,
+        store,
+        quotas,
+        stores,
+        runs,
+        masks,
+        checkpoints,
+        data_sets,
+        memory,
+        places,
+        current,
+        records,
+    });
     let monitor = party.config.metrics.map(|address| party.monitor(address)).transpose()?;
     if let Some(address) = listener.address() {
         let device = in_use().unwrap_or_else(|| "cpu".into());
@@ -289,6 +304,11 @@ impl Party {
                 }
                 self.tell(connection, &Reply::Deleted(deleted))
             }
+            Request::DeleteData(program, name) => {
+                permit(client, client.share_data, "share-data")?;
+                let deleted = self.holdings().delete_data(&program, &name, Some(client)).map_err(Failure::Refused)?;
+                self.tell(connection, &Reply::Deleted(deleted))
+            }
             Request::ShareWeights(upload) => {
                 permit(client, client.share_weights, "share-weights")?;
                 // A longer one is refused before any of it is received.
@@ -352,6 +372,7 @@ impl Party {
             runs: self.runs.clone(),
             masks: self.masks.clone(),
             checkpoints: self.checkpoints.clone(),
+            data_sets: self.data_sets.clone(),
             memory: Some(self.memory.clone()),
         }
     }
@@ -386,6 +407,7 @@ impl Party {
             stores,
             runs,
             sessions: self.places.sessions(),
+            data_sets: self.data_sets.list(|head| client.is_none_or(|(client, _)| head.serves(client))),
         }
     }
 

@@ -155,6 +155,7 @@ fn run(party: &Party, mut client: Connection, agreement: Agreement, reservation:
         common: prepared.filter(|_| same_form),
         masks: &party.masks,
         checkpoints: &party.checkpoints,
+        data_sets: &party.data_sets,
         client: parties,
         quotas: &party.quotas,
         round_bits: hello.round_bits,

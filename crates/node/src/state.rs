@@ -18,7 +18,7 @@ use crate::config::AllowedClient;
 use crate::error::NodeError;
 use crate::headed_file::{self, Format, Payload, Stamp};
 use crate::weights::Cache;
-use crate::{checkpoints, files, masks};
+use crate::{checkpoints, data_sets, files, masks};
 
 /// What a program file takes in memory while it is received or read, in lengths of it.
 pub(crate) const PROGRAM_COPIES: u64 = 4;
@@ -123,10 +123,8 @@ fn refused(folder: &Path, error: &std::io::Error) -> NodeError {
 
 /// Removes what a process did not live to finish: uploads, masks, counts.
 fn clear_partial(folder: &Path) -> Result<(), NodeError> {
-    for folder in [folder.to_path_buf(), folder.join(masks::FOLDER), folder.join(checkpoints::FOLDER)]
-        .iter()
-        .filter(|folder| folder.exists())
-    {
+    let folders = [masks::FOLDER, checkpoints::FOLDER, data_sets::FOLDER].map(|inner| folder.join(inner));
+    for folder in folders.iter().map(PathBuf::as_path).chain([folder]).filter(|folder| folder.exists()) {
         files::clear_partial(folder).map_err(|error| refused(folder, &error))?;
     }
     Ok(())

@@ -224,11 +224,7 @@ impl Session {
                 },
             ))
         })?;
-        let Inferences { outputs, latencies, together } = done;
-        let outputs = outputs.into_iter().map(|one| outputs_to(py, one)).collect::<PyResult<_>>()?;
-        let profile = serde_json::to_string(&Profile::merged(together.profiles)).map_err(Failure::from)?;
-        let used = used(&names, together.socket_bytes_sent.into_iter(), together.usage.into_iter());
-        Ok((outputs, latencies, profile, used))
+        opened(py, &names, done)
     }
 
     /// Ends the sequence of the runs before. Returns what opens then, the parties' merged profile and what each used, as JSON.
@@ -268,6 +264,49 @@ impl Session {
         self.work(py, None, move |session, _| Ok(session.forget(job)?))
     }
 
+    /// Shares rows (float64 arrays by input name, a row for each entry of their first dimension) as the data set `name`, for sessions of
+    /// this client and of those with the keys `readers`. Returns the data set as JSON.
+    #[pyo3(signature = (name, inputs, readers, progress = None))]
+    fn share_data(
+        &self,
+        py: Python<'_>,
+        name: String,
+        inputs: &Bound<'_, PyDict>,
+        readers: Vec<String>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let inputs = inputs_of(inputs)?;
+        let readers = readers.iter().map(|key| key.parse().map_err(Failure::from)).collect::<Result<Vec<_>, _>>()?;
+        self.work(py, progress, move |session, reporter| {
+            let mut tell = |done, total| reporter.report(done, total, "sharing rows");
+            let kept = session.share_data(&name, &readers, &inputs, &mut tell)?;
+            Ok(serde_json::to_string(&kept)?)
+        })
+    }
+
+    /// Makes the rows of these data sets what `infer_rows` may name. Returns the data sets as JSON.
+    fn attach(&self, py: Python<'_>, names: Vec<String>) -> PyResult<String> {
+        self.work(py, None, move |session, _| Ok(serde_json::to_string(&session.attach(&names)?)?))
+    }
+
+    /// [`Session::infer_all`] on attached rows: for each of `rows` one run of `batch` samples.
+    #[pyo3(signature = (batch, rows, progress = None, continues = false))]
+    #[allow(clippy::type_complexity)] // A tuple for Python.
+    fn infer_rows<'py>(
+        &self,
+        py: Python<'py>,
+        batch: usize,
+        rows: Vec<Vec<u32>>,
+        progress: Option<Py<PyAny>>,
+        continues: bool,
+    ) -> PyResult<(Vec<Bound<'py, PyList>>, Vec<f64>, String, String)> {
+        let (names, done) = self.work(py, progress, move |session, reporter| {
+            let names = session.names().to_vec();
+            Ok((names, session.infer_rows(batch, &rows, continues, &mut |step: &Progress| tell(reporter, step))?))
+        })?;
+        opened(py, &names, done)
+    }
+
     /// Ends the session for all. While an interrupted inference still runs, it ends as soon as that does.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let session = self.0.clone();
@@ -295,6 +334,20 @@ impl Session {
             work(held(&mut guard)?, reporter)
         })
     }
+}
+
+/// What inferences opened, the seconds of each, and of all together the parties' merged profile and what each used, as JSON.
+#[allow(clippy::type_complexity)] // A tuple for Python.
+fn opened<'py>(
+    py: Python<'py>,
+    names: &[String],
+    done: Inferences,
+) -> PyResult<(Vec<Bound<'py, PyList>>, Vec<f64>, String, String)> {
+    let Inferences { outputs, latencies, together } = done;
+    let outputs = outputs.into_iter().map(|one| outputs_to(py, one)).collect::<PyResult<_>>()?;
+    let profile = serde_json::to_string(&Profile::merged(together.profiles)).map_err(Failure::from)?;
+    let used = used(names, together.socket_bytes_sent.into_iter(), together.usage.into_iter());
+    Ok((outputs, latencies, profile, used))
 }
 
 fn job_of(text: &str) -> Result<[u8; 16], Failure> {

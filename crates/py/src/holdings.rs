@@ -42,12 +42,13 @@ pub(crate) fn state_folder(py: Python<'_>, config: PathBuf) -> PyResult<PathBuf>
     detached(py, || Ok(PartyConfig::read(config)?.state))
 }
 
-/// What lies in a party's state folder, as JSON: `usage` of each program, `stores` of correlated OTs, and `problems` of what cannot be read.
+/// What lies in a party's state folder, as JSON: `usage` of each program, `stores` of correlated OTs, `data_sets`, and `problems` of what cannot be read.
 #[pyfunction]
 pub(crate) fn look(py: Python<'_>, state: PathBuf) -> PyResult<String> {
     detached(py, || {
         let (holdings, problems) = Holdings::look(&state)?;
-        Ok(json!({ "usage": holdings.usage(), "stores": holdings.stocks(), "problems": problems }).to_string())
+        Ok(json!({ "usage": holdings.usage(), "stores": holdings.stocks(), "data_sets": holdings.data_sets(), "problems": problems })
+            .to_string())
     })
 }
 
@@ -78,6 +79,26 @@ pub(crate) fn delete_store(py: Python<'_>, config: PathBuf, program: Option<Stri
     })
 }
 
+/// Has the parties that the file `config` names delete this client's data set `name` of a program, by hash. Returns JSON as
+/// `delete_weights`.
+#[pyfunction]
+pub(crate) fn delete_data(py: Python<'_>, config: PathBuf, program: String, name: String) -> PyResult<String> {
+    attended(py, None, move |_| {
+        let (config, program) = (ClientConfig::read(config)?, hash(&program)?);
+        Ok(Value::Array(reports(&config, covey_client::delete_data(&config, program, &name))).to_string())
+    })
+}
+
+/// Deletes the data set `name` of a program in the state folder of a party that does not serve, whoever shared it. Returns what was
+/// deleted as JSON.
+#[pyfunction]
+pub(crate) fn delete_data_in(py: Python<'_>, state: PathBuf, program: String, name: String) -> PyResult<String> {
+    detached(py, || {
+        let deleted = Operator::open(&state)?.delete_data(&hash(&program)?, &name);
+        Ok(serde_json::to_string(&deleted.map_err(Failure::new)?)?)
+    })
+}
+
 /// Deletes in the state folder of a party that does not serve: the `weights` of a program and the offline material for them, or the stored
 /// runs of a program, or all offline material. Returns what was deleted as JSON.
 #[pyfunction]
@@ -105,7 +126,9 @@ fn reports(config: &ClientConfig, answers: Vec<Result<Deleted, ClientError>>) ->
 
 fn report(name: &str, answer: Result<Deleted, ClientError>) -> Value {
     match answer {
-        Ok(Deleted { weights, runs, ots }) => json!({ "name": name, "weights": weights, "runs": runs, "ots": ots }),
+        Ok(Deleted { weights, runs, ots, data_sets }) => {
+            json!({ "name": name, "weights": weights, "runs": runs, "ots": ots, "data_sets": data_sets })
+        }
         Err(error) => json!({ "name": name, "error": Failure::new(error).into_line() }),
     }
 }

@@ -49,6 +49,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(holdings::delete_weights, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::delete_store, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::delete_in, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::delete_data, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::delete_data_in, module)?)?;
     module.add_function(wrap_pyfunction!(node::serve_party, module)?)?;
     module.add("KEY_EXCHANGE", covey_transport::key_exchange())?;
     Ok(())

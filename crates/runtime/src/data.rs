@@ -126,12 +126,12 @@ fn check_shape(
     }
 }
 
-fn refusal(value: &Value, problem: String) -> RuntimeError {
+pub(crate) fn refusal(value: &Value, problem: String) -> RuntimeError {
     RuntimeError::Input { input: value.name.clone(), problem }
 }
 
 /// The real numbers an input may hold: its declared range, within the bound of its integers.
-fn range(value: &Value) -> (f64, f64) {
+pub(crate) fn range(value: &Value) -> (f64, f64) {
     let largest = (2f64.powi(value.bound.bits as i32) - 1.0) / 2f64.powi(value.scale as i32);
     let (low, high) = value.range.unwrap_or((-largest, largest));
     (low.max(-largest), high.min(largest))

@@ -48,6 +48,9 @@ pub enum RuntimeError {
     /// A phase in which nothing can be carried from run to run.
     #[error("'{0}' carries values from run to run, so its runs are not preprocessed or stored: use phase joint")]
     CarriedPhase(String),
+    /// A program without inputs, where rows of data sets shall be its inputs.
+    #[error("'{0}' has no inputs, so no rows of data sets can be given to it")]
+    NoRows(String),
     /// An input of the wrong number, shape or size.
     #[error("input '{input}' {problem}")]
     Input {

@@ -148,6 +148,18 @@ impl<P: Protocol + ?Sized> Executor<P> {
         carried: &mut CarriedShares<P>,
         observer: &mut dyn Observer<P>,
     ) -> Result<Vec<Timing>, RuntimeError> {
+        self.run_on(protocol, settings, None, carried, observer)
+    }
+
+    /// [`Executor::run_with`] on `inputs` that the parties hold, in the program's order, where there are such: the client shares none then.
+    pub fn run_on(
+        &self,
+        protocol: &mut P,
+        settings: RunSettings,
+        inputs: Option<Vec<P::Arith>>,
+        carried: &mut CarriedShares<P>,
+        observer: &mut dyn Observer<P>,
+    ) -> Result<Vec<Timing>, RuntimeError> {
         let RunSettings { phase, inference, batch, round_bits, continues } = settings;
         check_batch(&self.program, batch)?;
         if phase != Phase::Joint && !self.program.carried().is_empty() {
@@ -159,8 +171,17 @@ impl<P: Protocol + ?Sized> Executor<P> {
 
         let start = Instant::now();
         protocol.enter(INPUTS, "inputs");
+        let mut held = inputs.map(Vec::into_iter);
         for &id in self.program.inputs() {
-            let share = Shared::Integers(protocol.client_input(&self.program.value(id).full_shape(batch))?);
+            let shape = self.program.value(id).full_shape(batch);
+            let share = match &mut held {
+                None => protocol.client_input(&shape)?,
+                Some(held) => {
+                    let misfit = ProtocolError::Internal("the inputs that the parties hold");
+                    held.next().filter(|share| share.shape() == shape).ok_or(misfit)?
+                }
+            };
+            let share = Shared::Integers(share);
             observer.computed(id, &share)?;
             values.insert(id, share);
         }

@@ -12,6 +12,7 @@ mod error;
 mod executor;
 pub mod plan;
 pub mod profile;
+mod rows;
 mod schedule;
 pub mod session;
 
@@ -21,4 +22,5 @@ pub use data::{Input, Output, encode_inputs};
 pub use error::RuntimeError;
 pub use executor::{Executor, Observer, Parameter, Preparation, RunSettings};
 pub use profile::Profile;
+pub use rows::RowForm;
 pub use schedule::{INPUTS, OUTPUTS, Schedule, Step};

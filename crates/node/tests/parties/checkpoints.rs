@@ -62,11 +62,11 @@ fn a_later_session_continues_from_a_checkpoint() {
     }
 }
 
-fn answer(raw: &mut Raw, role: usize, cluster: &Cluster) -> Result<SessionReply, WireError> {
+pub fn answer(raw: &mut Raw, role: usize, cluster: &Cluster) -> Result<SessionReply, WireError> {
     wire::receive_control(&mut *raw.control, role, cluster.names[role])
 }
 
-fn ask(raw: &mut Raw, asked: impl IntoIterator<Item = (usize, SessionRequest)>) {
+pub fn ask(raw: &mut Raw, asked: impl IntoIterator<Item = (usize, SessionRequest)>) {
     asked.into_iter().for_each(|(role, request)| wire::send_control(&mut *raw.control, role, &request).unwrap());
     raw.streams.flush();
 }

@@ -62,7 +62,7 @@ fn an_owner_deletes_its_weights_everywhere_and_nobody_elses() {
     refused(delete_weights(&cluster.client("data"), program), "another client shared the weights of program");
     assert_eq!(
         deleted(delete_weights(&cluster.client("owner"), program)),
-        [Deleted { weights: true, runs: 2, ots: 0 }; 3]
+        [Deleted { weights: true, runs: 2, ..Deleted::default() }; 3]
     );
     assert_eq!(deleted(delete_weights(&cluster.client("owner"), program)), [Deleted::default(); 3], "again");
     assert!(cluster.refused(&model).contains("holds no weights of program"));
@@ -232,7 +232,7 @@ fn an_operator_deletes_where_no_party_serves() {
     assert!(!cluster.path("none").exists());
     cluster.stop_party(1);
     let operator = Operator::open(&place).unwrap();
-    assert_eq!(operator.delete_weights(&program).unwrap(), Deleted { weights: true, runs: 2, ots: 0 });
+    assert_eq!(operator.delete_weights(&program).unwrap(), Deleted { weights: true, runs: 2, ..Deleted::default() });
     assert_eq!(operator.delete_weights(&program).unwrap(), Deleted::default());
     drop(operator);
     assert_eq!(files(&place).len(), 1);

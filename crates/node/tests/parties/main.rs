@@ -4,6 +4,7 @@ mod abuse;
 mod canaries;
 mod checkpoints;
 mod common;
+mod data_sets;
 mod dealer;
 mod deleting;
 mod diagnosis;

@@ -1,0 +1,124 @@
+//! Data sets that the parties keep, from the client's side: sharing them, and runs on their rows.
+
+use covey_messages::{
+    DataSet, Hex, Key, MAX_ROWS, PhaseMessage, RowsRun, Run, SessionReply, SessionRequest, ShareData,
+};
+use covey_runtime::{Input, RowForm, RuntimeError};
+use covey_transport::Fingerprint;
+
+use crate::session::{Inferences, MAX_COUNT, Progress, Session, session_failure};
+use crate::{ClientConfig, ClientError};
+
+/// Elements of a piece of rows, about: what the parties hold at a time.
+const PIECE: usize = 1 << 18;
+
+impl Session {
+    /// Shares rows of the program's inputs as the data set `name`, which the parties keep for later sessions: those of this client, and
+    /// of the clients with the keys `readers`. In place of this client's former data set of the name. `inputs` have a row for each entry
+    /// of their first dimension; `progress` is told rows sent and rows in all.
+    ///
+    /// # Errors
+    /// Before anything is sent: inputs that are no rows of the program, with the place. Then: the session's failure, such as a client
+    /// that may not share data, or another client's data set of this name.
+    pub fn share_data(
+        &mut self,
+        name: &str,
+        readers: &[Fingerprint],
+        inputs: &[Input],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<DataSet, ClientError> {
+        let program = self.program.clone();
+        let form = RowForm::of(&program)?;
+        let rows = form.count(&program, inputs)?;
+        let count = u32::try_from(rows).ok().filter(|rows| (1..=MAX_ROWS).contains(rows));
+        let count = count.ok_or_else(|| ClientError::Request(format!("{rows} rows to share: give 1 to {MAX_ROWS}")))?;
+        let of_row = form.elements().fold(0usize, usize::saturating_add).max(1);
+        let piece = (PIECE / of_row).clamp(1, rows);
+        let pieces = || (0..rows).step_by(piece).map(|first| (first, piece.min(rows - first)));
+        let (streams, lane) = (&self.streams, self.lanes.first_mut());
+        let lane = lane.ok_or_else(|| ClientError::Unexpected("this process".into()))?;
+        pieces().try_for_each(|part| lane.check_rows(&program, &form, inputs, part))?;
+        let readers = readers.iter().map(|key| Key(*key)).collect();
+        let request = ShareData { name: name.into(), rows: count, piece: piece as u32, readers, inference: self.next };
+        self.next += 1;
+        let sent = crate::session::ask(&mut *self.control, streams, &SessionRequest::ShareData(request));
+        sent.and_then(|()| {
+            pieces().try_for_each(|(first, count)| {
+                lane.share_rows(&program, &form, inputs, (first, count))?;
+                progress((first + count) as u64, rows as u64);
+                Ok(())
+            })
+        })
+        .map_err(|error| session_failure(streams, error))?;
+        match self.answers()? {
+            SessionReply::DataShared(kept) => Ok(kept),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Makes the rows of these data sets of the program, one after the other, what [`Session::infer_rows`] may name.
+    ///
+    /// # Errors
+    /// The session's failure: a data set that a party does not have for this client, or has in another version.
+    pub fn attach(&mut self, names: &[String]) -> Result<Vec<DataSet>, ClientError> {
+        self.rows = 0;
+        match self.asked_all(&SessionRequest::Attach(names.to_vec()))? {
+            SessionReply::Attached(sets) => {
+                self.rows = sets.iter().fold(0, |rows, set| rows.saturating_add(set.rows));
+                Ok(sets)
+            }
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Runs on attached rows in place of inputs: for each of `requests` one run of `batch` samples on these rows, numbered through the
+    /// data sets. If they `continue`, they go on with the sequence of the runs before.
+    ///
+    /// # Errors
+    /// Before anything is sent: rows that are not there or twice in a run, another number than the samples take, no run before. Then: the
+    /// session's failure.
+    pub fn infer_rows(
+        &mut self,
+        batch: usize,
+        requests: &[Vec<u32>],
+        continues: bool,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Inferences, ClientError> {
+        let count = u32::try_from(requests.len()).ok().filter(|count| (1..=MAX_COUNT).contains(count));
+        let count =
+            count.ok_or_else(|| ClientError::Request(format!("{} runs: ask for 1 to {MAX_COUNT}", requests.len())))?;
+        covey_runtime::check_batch(&self.program, batch)?;
+        let form = RowForm::of(&self.program)?;
+        let due = form.of_run(batch).unwrap_or(usize::MAX);
+        for rows in requests {
+            let mut sorted = rows.clone();
+            sorted.sort_unstable();
+            let problem = if rows.len() != due {
+                format!("{} rows for a run of {batch} sample(s), which takes {due}", rows.len())
+            } else if let Some(outside) = sorted.last().filter(|row| **row >= self.rows) {
+                format!("row {outside} of data sets that have {}: attach others, or name another row", self.rows)
+            } else if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+                format!("row {} twice in a run: name each once", twice[0])
+            } else {
+                continue;
+            };
+            return Err(ClientError::Request(problem));
+        }
+        if continues && self.carries != Some(batch) {
+            return Err(RuntimeError::NotCarried { batch, before: self.carries }.into());
+        }
+        let run = Run { phase: PhaseMessage::Joint, batch, inference: self.next, count, continues, ends: false };
+        self.next += u64::from(count);
+        self.run(run, &SessionRequest::RunRows(RowsRun { run, rows: requests.concat() }), progress)
+    }
+}
+
+/// Has each party delete this client's data set `name` of a program. What is not there is no error, so that it can be asked for again where
+/// a party failed.
+pub fn delete_data(
+    config: &ClientConfig,
+    program: Hex<32>,
+    name: &str,
+) -> Vec<Result<covey_messages::Deleted, ClientError>> {
+    crate::status::delete(config, |_| covey_messages::Request::DeleteData(program, name.into()))
+}

@@ -1,0 +1,319 @@
+//! A session's data sets: rows that its client shares and all parties keep, and runs on the rows of those that are there.
+//!
+//! A version of a data set is a hash of nonces, one of every role, exchanged with a hash of what the client asked for. So one version is
+//! the rows of one moment at all roles. Before a run on rows all roles compare the hash again: no two take rows that do not belong
+//! together, whatever the client asks each of them for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use covey_messages::{DataSet, Hex, MAX_ROWS, RowsRun, ShareData, StoreMessage, is_name, one_line};
+use covey_program::Program;
+use covey_protocols::any_party::AnyParty;
+use covey_protocols::cost::CHECK;
+use covey_protocols::{Phase, ProtocolError};
+use covey_ring::{Ring, Tensor, Word, wire};
+use covey_runtime::{INPUTS, RowForm, RuntimeError};
+use covey_transport::{Endpoint, Network, Session as Streams};
+use zeroize::Zeroizing;
+
+use crate::config::AllowedClient;
+use crate::data_sets::{DataSetStore, Head, Rows, Writing};
+use crate::history::History;
+use crate::lanes::over;
+use crate::others::Others;
+use crate::resuming::name_of;
+
+/// Most elements of a piece of more than one row.
+const PIECE: usize = 1 << 20;
+/// Most readers of a data set.
+const READERS: usize = 256;
+/// Most data sets of a session.
+const ATTACHED: usize = 256;
+
+/// A party's share of an input.
+pub(crate) type Share<W> = <AnyParty<W> as covey_protocols::Session>::Arith;
+
+/// What a session has of data sets.
+pub(crate) struct SharedData<'a> {
+    pub store: &'a DataSetStore,
+    pub streams: &'a Streams,
+    pub client: &'a AllowedClient,
+    /// The program, and for which protocol and ring the rows are shared.
+    pub program: Hex<32>,
+    pub protocol: String,
+    pub ring: Ring,
+    /// Those attached, in order.
+    pub attached: Vec<Arc<Rows>>,
+}
+
+impl SharedData<'_> {
+    /// What is wrong with a request to share rows, and elements of a piece.
+    pub fn check(&self, asked: &ShareData, program: &Program) -> Result<usize, String> {
+        let ShareData { name, rows, piece, readers, .. } = asked;
+        let form = RowForm::of(program).map_err(|error| error.to_string())?;
+        if !is_name(name) {
+            return Err("a data set whose name is empty, too long or not printable".into());
+        }
+        if !(1..=MAX_ROWS).contains(rows) || !(1..=*rows).contains(piece) {
+            return Err(format!("a data set of {rows} rows, {piece} at a time: 1 to {MAX_ROWS} go"));
+        }
+        if readers.len() > READERS {
+            return Err(format!("{} clients that may use a data set: {READERS} go", readers.len()));
+        }
+        let of_row = form.elements().fold(0usize, usize::saturating_add);
+        let elements = of_row.saturating_mul(*piece as usize);
+        if *piece > 1 && elements > PIECE {
+            return Err(format!("rows in pieces of {elements} elements: {PIECE} go"));
+        }
+        self.store.check_owner(&self.program, name, &self.client.name)?;
+        Ok(elements)
+    }
+
+    /// Receives rows and keeps them, as all others do.
+    pub fn keep<W: Word>(
+        &self,
+        asked: &ShareData,
+        (control, history): (&mut dyn Endpoint, &mut History),
+        party: &mut AnyParty<W>,
+        program: &Program,
+    ) -> Result<DataSet, String> {
+        let ShareData { name, rows, piece, readers, inference } = asked.clone();
+        let form = RowForm::of(program).map_err(|error| error.to_string())?;
+        let version = self.agree(control, history)?;
+        let data_set = DataSet { name, version, rows };
+        let failed = |error: ProtocolError| over(self.streams, &RuntimeError::Protocol(error));
+        let stuck =
+            |error: std::io::Error| format!("it cannot store the data set: {error}; make room in its state folder");
+        party.begin(Phase::Joint, inference).map_err(failed)?;
+        party.enter(INPUTS, "inputs");
+        let mut file: Option<Writing> = None;
+        let mut left = rows;
+        while left > 0 {
+            let count = piece.min(left) as usize;
+            let inputs = form.shapes(count).map(|shape| party.client_input(&shape)).collect::<Result<Vec<_>, _>>();
+            let inputs: Vec<Vec<Tensor<W>>> =
+                inputs.map_err(failed)?.iter().map(|share| party.components(share)).collect();
+            if file.is_none() {
+                let components = inputs.first().map_or(0, Vec::len);
+                let row_bytes = row_bytes(&form, components, self.ring);
+                let head = self.head(data_set.clone(), readers.clone(), components, row_bytes);
+                file = Some(self.store.begin(head).map_err(stuck)?);
+            }
+            if let Some(file) = &mut file {
+                file.write(&packed(&inputs, count, self.ring)).map_err(stuck)?;
+            }
+            left -= count as u32;
+        }
+        party.enter(CHECK, "check");
+        party.check().map_err(failed)?;
+        let file = file.ok_or("a data set without rows")?.finish().map_err(stuck)?;
+        // None is put in its place before all have all rows on their disks.
+        self.others().tell(control, &StoreMessage::Agreed)?;
+        for from in self.others().ids() {
+            if self.others().hear(control, from)? != StoreMessage::Agreed {
+                return Err(self.others().unexpected(from));
+            }
+        }
+        file.put(self.store)?;
+        history.add(&data_set);
+        Ok(data_set)
+    }
+
+    /// The version of a data set that all roles are about to keep.
+    fn agree(&self, control: &mut dyn Endpoint, history: &History) -> Result<Hex<16>, String> {
+        let (asked, nonce) = (history.hash(), Hex::random().map_err(|error| error.to_string())?);
+        self.others().tell(control, &StoreMessage::KeepingData { history: asked, nonce })?;
+        let mut nonces = vec![(self.streams.me(), nonce)];
+        for from in self.others().ids() {
+            match self.others().hear(control, from)? {
+                StoreMessage::KeepingData { history, nonce } if history == asked => nonces.push((from, nonce)),
+                StoreMessage::KeepingData { .. } => return Err(self.asked_otherwise(from)),
+                _ => return Err(self.others().unexpected(from)),
+            }
+        }
+        Ok(name_of("covey 2026 data sets: version", nonces))
+    }
+
+    /// Makes the rows of these data sets what runs may name, in versions that all roles have.
+    pub fn attach(
+        &mut self,
+        names: &[String],
+        control: &mut dyn Endpoint,
+        history: &mut History,
+    ) -> Result<Vec<DataSet>, String> {
+        self.attached.clear();
+        let distinct = names.iter().collect::<HashSet<_>>().len() == names.len();
+        if !distinct || names.len() > ATTACHED || !names.iter().all(|name| is_name(name)) {
+            return Err(format!(
+                "'{}' asked for data sets that are no {ATTACHED} different names at most",
+                self.client.name
+            ));
+        }
+        let mut attached = Vec::with_capacity(names.len());
+        for name in names {
+            let rows = self.store.open(&self.program, name, self.client)?;
+            let Head { protocol, ring, role, .. } = &rows.head;
+            if (&self.protocol, &self.ring.into(), &self.streams.me()) != (protocol, ring, role) {
+                return Err(format!(
+                    "the data set '{}' is shared for {protocol} with this party as P{role}: have its owner share it again",
+                    one_line(name)
+                ));
+            }
+            attached.push(rows);
+        }
+        let sets: Vec<DataSet> = attached.iter().map(|rows| rows.head.data_set.clone()).collect();
+        if sets.iter().map(|set| u64::from(set.rows)).sum::<u64>() > u64::from(MAX_ROWS) {
+            return Err(format!("data sets of more than {MAX_ROWS} rows together"));
+        }
+        self.others().tell(control, &StoreMessage::DataSets(sets.clone()))?;
+        for from in self.others().ids() {
+            match self.others().hear(control, from)? {
+                StoreMessage::DataSets(same) if same == sets => {}
+                StoreMessage::DataSets(others) => {
+                    let differs = sets.iter().zip(&others).find(|(own, other)| own != other);
+                    let name = differs.map_or("of the session", |(own, _)| &own.name);
+                    return Err(format!(
+                        "{} has another version of the data set '{}' than this party: have its owner share it again",
+                        self.streams.name(from),
+                        one_line(name)
+                    ));
+                }
+                _ => return Err(self.others().unexpected(from)),
+            }
+        }
+        self.attached = attached;
+        history.add(&sets);
+        Ok(sets)
+    }
+
+    /// That the rows of a request are there, as many for each run as it takes and none twice in a run; and that all roles were asked
+    /// for the same.
+    pub fn admit(
+        &self,
+        asked: &RowsRun,
+        program: &Program,
+        control: &mut dyn Endpoint,
+        history: &History,
+    ) -> Result<(), String> {
+        let RowsRun { run, rows } = asked;
+        let form = RowForm::of(program).map_err(|error| error.to_string())?;
+        let each = form.of_run(run.batch).filter(|each| each.checked_mul(run.count as usize) == Some(rows.len()));
+        let each = each.ok_or_else(|| {
+            let due = form.of_run(1).unwrap_or_default();
+            format!("{} runs of {} samples on {} rows: a sample takes {due}", run.count, run.batch, rows.len())
+        })?;
+        let total: u32 = self.attached.iter().map(|set| set.head.data_set.rows).sum();
+        if let Some(outside) = rows.iter().find(|row| **row >= total) {
+            return Err(format!("row {outside} where the attached data sets have {total}"));
+        }
+        if rows.chunks(each.max(1)).any(|run| run.iter().collect::<HashSet<_>>().len() < run.len()) {
+            return Err("a run that takes a row twice".into());
+        }
+        let asked = history.hash();
+        self.others().tell(control, &StoreMessage::OnRows(asked))?;
+        for from in self.others().ids() {
+            match self.others().hear(control, from)? {
+                StoreMessage::OnRows(same) if same == asked => {}
+                StoreMessage::OnRows(_) => return Err(self.asked_otherwise(from)),
+                _ => return Err(self.others().unexpected(from)),
+            }
+        }
+        Ok(())
+    }
+
+    /// This party's shares of the inputs of run number `index` of a request.
+    pub fn inputs<W: Word>(
+        &self,
+        asked: &RowsRun,
+        index: usize,
+        party: &AnyParty<W>,
+        program: &Program,
+    ) -> Result<Vec<Share<W>>, String> {
+        let form = RowForm::of(program).map_err(|error| error.to_string())?;
+        let each = form.of_run(asked.run.batch).unwrap_or_default();
+        let rows = asked.rows.get(index * each..(index + 1) * each).unwrap_or_default();
+        let components = self.attached.first().map_or(0, |set| set.head.components);
+        let mut inputs: Vec<Vec<Vec<W>>> =
+            form.elements().map(|elements| vec![Vec::with_capacity(elements * each); components]).collect();
+        let mut bytes = Zeroizing::new(vec![0; row_bytes(&form, components, self.ring) as usize]);
+        for &row in rows {
+            self.read(row, &mut bytes)?;
+            let mut rest = &bytes[..];
+            for (elements, parts) in form.elements().zip(&mut inputs) {
+                let len = wire::words_len(elements, self.ring);
+                for part in parts {
+                    let (words, after) = rest.split_at(len);
+                    part.extend(wire::unpack_words::<W>(words, elements, self.ring));
+                    rest = after;
+                }
+            }
+        }
+        let share = |(&id, parts): (&covey_program::ValueId, Vec<Vec<W>>)| {
+            let shape = program.value(id).full_shape(asked.run.batch);
+            let parts = parts.into_iter().map(|words| Tensor::new(shape.clone(), words)).collect();
+            party.share_of_components(&shape, parts).ok_or_else(|| "rows are not this role's".to_string())
+        };
+        program.inputs().iter().zip(inputs).map(share).collect()
+    }
+
+    /// The bytes of a row, numbered through all that is attached.
+    fn read(&self, row: u32, out: &mut [u8]) -> Result<(), String> {
+        let mut first = 0;
+        for set in &self.attached {
+            let Head { data_set, row_bytes, .. } = &set.head;
+            if row - first < data_set.rows {
+                return match *row_bytes == out.len() as u64 {
+                    true => set.read(row - first, out),
+                    false => {
+                        Err(format!("the rows of the data set '{}' are not this role's", one_line(&data_set.name)))
+                    }
+                };
+            }
+            first += data_set.rows;
+        }
+        Err(format!("row {row} is in no data set"))
+    }
+
+    fn head(&self, data_set: DataSet, readers: Vec<covey_messages::Key>, components: usize, row_bytes: u64) -> Head {
+        Head {
+            owner: self.client.name.clone(),
+            readers,
+            program: self.program,
+            protocol: self.protocol.clone(),
+            ring: self.ring.into(),
+            role: self.streams.me(),
+            data_set,
+            components,
+            row_bytes,
+        }
+    }
+
+    fn asked_otherwise(&self, from: covey_transport::PeerId) -> String {
+        format!(
+            "the client asked {} for something else than this party, or for other runs before it",
+            self.streams.name(from)
+        )
+    }
+
+    fn others(&self) -> Others<'_> {
+        Others(self.streams)
+    }
+}
+
+/// Bytes of a row of so many components.
+fn row_bytes(form: &RowForm, components: usize, ring: Ring) -> u64 {
+    form.elements().map(|elements| (components * wire::words_len(elements, ring)) as u64).sum()
+}
+
+/// So many rows one after the other: of each input, of each component, the words.
+fn packed<W: Word>(inputs: &[Vec<Tensor<W>>], rows: usize, ring: Ring) -> Zeroizing<Vec<u8>> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    for row in 0..rows {
+        for component in inputs.iter().flatten() {
+            let of_row = component.data().len() / rows.max(1);
+            wire::pack_words(&component.data()[row * of_row..(row + 1) * of_row], ring, &mut bytes);
+        }
+    }
+    bytes
+}
