@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from covey.trade_off import TradeOff, pareto
     from covey.training.job import Job, compile_training
     from covey.training.optimizers import SGD, Adam, adamw
+    from covey.training.shared import SharedData
     from covey.training.trainer import Trainer
     from covey.tuned import Tuned
     from covey.verification import Verification
@@ -72,6 +73,7 @@ __all__ = [
     "Profile",
     "Program",
     "Result",
+    "SharedData",
     "TradeOff",
     "Trainer",
     "Tuned",
@@ -106,6 +108,7 @@ _RUNTIME: dict[str, str] = {
     "Program": "covey._core",
     "Result": "covey.result",
     "SGD": "covey.training.optimizers",
+    "SharedData": "covey.training.shared",
     "TradeOff": "covey.trade_off",
     "Trainer": "covey.training.trainer",
     "Tuned": "covey.tuned",

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
+import numpy as np
+
 from covey import _core
 from covey._core import Program, Weights
 from covey.config import protocol_for
 from covey.errors import CoveyError, OptionError
-from covey.inputs import Data, batch_of, read_inputs
+from covey.inputs import Data, batch_of, load_arrays, read_inputs
 from covey.model import Source, load
 from covey.result import Opened, PartyUsage, Profile, Result, Results, Work
 
@@ -152,6 +154,26 @@ class Client:
         deleted: list[dict[str, Any]] = json.loads(_core.delete_store(self.config, program))
         return deleted
 
+    def data_sets(self) -> list[dict[str, Any]]:
+        """The data sets that this client shared or may train on: what each party keeps, with its `party`'s name.
+
+        Raises `CoveyError` naming a party that is silent.
+        """
+        kept = []
+        for answer in self.status():
+            if "error" in answer:
+                raise CoveyError(str(answer["error"]))
+            kept += [{**entry, "party": answer["name"]} for entry in answer["status"]["data_sets"]]
+        return kept
+
+    def delete_data(self, model: Source, name: str) -> list[dict[str, Any]]:
+        """Have the parties delete a data set of a program that this client shared. Sessions that use it end.
+
+        Returns for each party its `name` and how many `data_sets` there were, or its `error`.
+        """
+        deleted: list[dict[str, Any]] = json.loads(_core.delete_data(self.config, load(model).program.hash, name))
+        return deleted
+
     def diagnose(self) -> dict[str, Any]:
         """Whether the parties would open this client's sessions, found out by the checks that they make then.
 
@@ -218,6 +240,15 @@ class Resumption:
 
     runs: int | None
     lacking: str | None = None
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Rows that all parties keep. `version` tells those of one sharing from any other."""
+
+    name: str
+    version: str
+    rows: int
 
 
 class Session:
@@ -311,6 +342,38 @@ class Session:
     def forget(self, job: str) -> None:
         """Have the parties erase the checkpoints of `job`."""
         self._session.forget(job)
+
+    def share_data(
+        self, name: str, data: Data, *, allow: Sequence[str] = (), progress: Progress | None = None
+    ) -> DataSet:
+        """Share rows of the program's inputs as a data set, which the parties keep for runs of later sessions.
+
+        `data` has arrays [N, ..] by input name: rows are samples or, of a training job, those of its minibatches
+        (`covey.training.shared.rows_of`). This client may use the data set, and those whose keys `allow` names. It
+        takes the place of this client's former one of the name. Raises `CoveyError` before anything is sent for rows
+        that do not fit, and where this client may not share data.
+        """
+        arrays = load_arrays(data, [entry["name"] for entry in self.program.inputs], "shared")
+        rows = {key: np.ascontiguousarray(array, dtype=np.float64) for key, array in arrays.items()}
+        return DataSet(**json.loads(self._session.share_data(name, rows, list(allow), progress)))
+
+    def attach(self, names: Sequence[str]) -> list[DataSet]:
+        """Number the rows of these data sets through, from 0, so that `infer_rows` can name them."""
+        return [DataSet(**entry) for entry in json.loads(self._session.attach(list(names)))]
+
+    def infer_rows(
+        self,
+        rows: Sequence[Sequence[int]],
+        *,
+        samples: int = 1,
+        continues: bool = False,
+        progress: Progress | None = None,
+    ) -> Results:
+        """A run on each list of attached rows, as `infer_all` on inputs; a run has so many `samples`."""
+        start = time.perf_counter()
+        opened, latencies, profile, parties = self._session.infer_rows(samples, rows, progress, continues)
+        work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
+        return Results([Result.of(self.program, outputs) for outputs in opened], latencies, work)
 
     def close(self) -> None:
         """End the session. The parties keep the weights."""

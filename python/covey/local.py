@@ -383,7 +383,7 @@ def write_configuration(
     ]
     clients = [
         Peer("model-owner", fingerprints["model-owner"], may=["share-weights"]),
-        Peer("data-owner", fingerprints["data-owner"], may=["infer", "fill-store"]),
+        Peer("data-owner", fingerprints["data-owner"], may=["infer", "fill-store", "share-data"]),
     ]
     common: dict[str, Any] = {"timeout": timeout} if device is None else {"timeout": timeout, "device": device}
     parties = []

@@ -10,7 +10,7 @@ import typer
 
 from covey import _interrupt
 from covey._version import __version__
-from covey.cli import bench, init, keys, store, weights
+from covey.cli import bench, data_sets, init, keys, store, weights
 from covey.cli.compare import compare
 from covey.cli.console import complain
 from covey.cli.demo import demo
@@ -56,6 +56,7 @@ app.command()(train)
 app.command()(doctor)
 app.add_typer(store.app, name="store")
 app.add_typer(weights.app, name="weights")
+app.add_typer(data_sets.app, name="data")
 app.add_typer(bench.app, name="bench")
 
 

@@ -26,6 +26,14 @@ ModelFile = Annotated[
 ]
 Samples = Annotated[Path | None, typer.Option("--data", metavar="X.npy", help="The samples, [N, ..].")]
 Labels = Annotated[Path | None, typer.Option(metavar="Y.npy", help="Their labels, [N].")]
+DataSets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data-set",
+        metavar="NAME",
+        help="In place of --data and --labels: a data set that the parties keep; may be given again.",
+    ),
+]
 Loss = Annotated[str, typer.Option(help="cross-entropy, binary-cross-entropy or mse.")]
 OptimizerName = Annotated[str, typer.Option("--optimizer", help="sgd, adam or adamw.")]
 Rate = Annotated[float, typer.Option("--lr", help="The learning rate.")]
@@ -76,6 +84,7 @@ def train(
     model: ModelFile,
     data: Samples = None,
     labels: Labels = None,
+    data_set: DataSets = None,
     loss: Loss = "cross-entropy",
     optimizer: OptimizerName = "sgd",
     lr: Rate = 0.01,
@@ -112,9 +121,14 @@ def train(
     from covey.training.files import write
     from covey.training.patience import again_until
     from covey.training.run_file import RunFile
+    from covey.training.shared import SharedData
     from covey.training.trainer import Trainer
 
-    if data is None or labels is None:
+    if data_set and (data is not None or labels is not None or config is None or is_model_file(model)):
+        raise OptionError(
+            "--data-set is for a compiled job (.covey) and parties that last (--config), without --data and --labels"
+        )
+    if not data_set and (data is None or labels is None):
         raise OptionError("give --data x.npy and --labels y.npy: what to train on")
     _check_out(out, model)
     if is_model_file(model):
@@ -149,7 +163,8 @@ def train(
             if trainer.taken:
                 console.note(f"step {trainer.taken} is the latest checkpoint: the run continues there")
             with console.progress(quiet=as_json) as report:
-                for epoch in trainer.fit(data, labels, epochs, seed=seed, progress=report):
+                samples = SharedData(data_set) if data_set else data
+                for epoch in trainer.fit(samples, labels, epochs, seed=seed, progress=report):
                     _show(epoch, as_json)
             if out is not None:
                 write(out, trainer.weights(), model if is_model_file(model) else None)

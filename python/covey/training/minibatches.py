@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from blake3 import blake3
 
-from covey.errors import DataError
+from covey.errors import DataError, ModelError
+from covey.explanation import is_training
 from covey.inputs import Data, load_arrays
 from covey.training.losses import LABELS
+
+if TYPE_CHECKING:
+    from covey._core import Program
 
 Arrays = dict[str, npt.NDArray[np.float64]]
 
@@ -40,6 +46,36 @@ class Records:
         """Whole minibatches in this order; what is left over at the end is left out."""
         for start in range(0, len(order) - batch + 1, batch):
             yield {name: array[order[start : start + batch]][None] for name, array in self.arrays.items()}
+
+    def digest(self) -> str:
+        """By which data are told from others."""
+        state = blake3()
+        for name, array in sorted(self.arrays.items()):
+            state.update(json.dumps([name, array.shape]).encode())
+            state.update(array.tobytes())
+        return state.hexdigest()
+
+    def run(self, session: Any, minibatches: list[Arrays], continues: bool) -> Any:
+        """A run for each minibatch, one after the other."""
+        return session.infer_all(minibatches, continues=continues)
+
+
+def forms_of(program: Program) -> tuple[list[Form], int]:
+    """What a job takes for one sample, and the samples of a minibatch. Raises `ModelError` for other programs."""
+    if not is_training(program):
+        raise ModelError(f"'{program.name}' is no training job: make one with covey.compile_training or covey train")
+    forms = []
+    for entry in program.inputs:
+        classes = entry.get("classes")
+        batch, *shape = entry["shape"]
+        of_sample = (
+            None if classes is None else tuple(classes[: len(classes) // batch] if len(classes) > 1 else classes)
+        )
+        low, high = entry["low"], entry["high"]
+        if of_sample is not None and all(of_sample):
+            low, high = 0, max(of_sample) - 1
+        forms.append(Form(entry["name"], tuple(shape), of_sample, float(low), float(high)))
+    return forms, int(batch)
 
 
 def read(data: Data, labels: Any, forms: Sequence[Form], batch: int) -> Records:

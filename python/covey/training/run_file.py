@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from blake3 import blake3
-
 from covey.errors import DataError, OptionError
 from covey.files import write_whole
 from covey.training.minibatches import Records
+from covey.training.shared import SharedRecords
 
 KIND, VERSION = "covey training run", 1
 
@@ -71,9 +70,9 @@ class RunFile:
         except (OSError, ValueError, TypeError, KeyError):
             return 0
 
-    def begin(self, records: Records, seed: int) -> None:
+    def begin(self, records: Records | SharedRecords, seed: int) -> None:
         """Bind the run to its data and their order. Raises `DataError` where it began with others."""
-        data = digest(records)
+        data = records.digest()
         if self.data is None:
             self.data, self.seed = data, seed
             self.write()
@@ -109,12 +108,3 @@ class RunFile:
     def remove(self) -> None:
         """The run is over."""
         self.path.unlink(missing_ok=True)
-
-
-def digest(records: Records) -> str:
-    """By which data are told from others."""
-    state = blake3()
-    for name, array in sorted(records.arrays.items()):
-        state.update(json.dumps([name, array.shape]).encode())
-        state.update(array.tobytes())
-    return state.hexdigest()

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from covey.clear import ClearSession
 from covey.errors import CoveyError, DataError, ModelError, OptionError, PartyLostError
-from covey.explanation import is_training
 from covey.inputs import Data
 from covey.training.losses import LABELS
-from covey.training.minibatches import Arrays, Form, Records, read, shuffled
+from covey.training.minibatches import Records, forms_of, read, shuffled
 from covey.training.run_file import RunFile
+from covey.training.shared import SharedData, SharedRecords, attached
 from covey.training.step import LOSS, OPENED, RIGHT
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Trainer:
     """A training job in a session, which begins with the job's weights.
 
     The data owner's process: samples and labels leave it in shares alone, and the losses, and the weights if the job
-    says so, open to it.
+    says so, open to it. Or that of a client whom data owners let train on data sets that the parties keep.
 
     With `checkpoints`, a file of this machine, the parties keep the run's weights and moments on their disks every so
     many steps. Where the file describes a run that has begun, this trainer continues it after the latest checkpoint
@@ -98,7 +98,7 @@ class Trainer:
 
     def __init__(self, session: Runs, *, checkpoints: str | os.PathLike[str] | None = None, every: int = EVERY) -> None:
         self.program = session.program
-        self.forms, self.batch = _forms_of(self.program)
+        self.forms, self.batch = forms_of(self.program)
         self.labels = _labels_of(self.program)
         self._session = session
         self._taken, self._ended = 0, False
@@ -146,27 +146,41 @@ class Trainer:
                 f"a step takes a minibatch of {self.batch} samples, not {len(records)}: give as many, or use fit"
             )
         (minibatch,) = records.minibatches(self.batch, np.arange(self.batch))
-        return self._steps([minibatch])
+        return self._steps(records, [minibatch])
 
     def fit(
-        self, data: Data, labels: Any, epochs: int = 1, *, seed: int = 0, progress: Progress | None = None
+        self,
+        data: Data | SharedData,
+        labels: Any = None,
+        epochs: int = 1,
+        *,
+        seed: int = 0,
+        progress: Progress | None = None,
     ) -> Iterator[Epoch]:
         """Epochs over a data set in whole minibatches, each as it is done. Its order follows from `seed`.
 
-        Samples that fill no minibatch are left out of an epoch, others in each. `progress` is told the steps done, all
-        steps and the last loss. Of a run with checkpoints `epochs` are those of the whole run: it continues where it
-        is, and an epoch's losses are those of all its steps, its time and bytes those of the steps taken now.
+        `data` and `labels` are of this process, or `data` is `covey.SharedData`: rows that the parties keep. Samples
+        that fill no minibatch are left out of an epoch, others in each. `progress` is told the steps done, all steps
+        and the last loss. Of a run with checkpoints `epochs` are those of the whole run: it continues where it is, and
+        an epoch's losses are those of all its steps, its time and bytes those of the steps taken now.
         """
         if epochs < 1:
             raise OptionError(f"{epochs} epochs: ask for at least 1")
-        records = read(data, labels, self.forms, self.batch)
+        if isinstance(data, SharedData):
+            if labels is not None:
+                raise OptionError("shared data sets have labels of their own: leave out yours")
+            records: Records | SharedRecords = attached(self._session, data, self.batch)
+        else:
+            records = read(data, labels, self.forms, self.batch)
         if self._run is not None:
             if self._ended:
                 raise OptionError("the weights opened, which ended this run: continue it with another Trainer")
             self._run.begin(records, seed)
         return self._epochs(records, epochs, seed, progress)
 
-    def _epochs(self, records: Records, epochs: int, seed: int, progress: Progress | None) -> Iterator[Epoch]:
+    def _epochs(
+        self, records: Records | SharedRecords, epochs: int, seed: int, progress: Progress | None
+    ) -> Iterator[Epoch]:
         batches = len(records) // self.batch
         for number in range(1, epochs + 1):
             done = min(max(self._taken - (number - 1) * batches, 0), batches) if self._run is not None else 0
@@ -175,10 +189,10 @@ class Trainer:
             start = time.perf_counter()
             parts: list[Steps] = []
             losses, right = self._recorded((number - 1) * batches, done)
-            minibatches = records.minibatches(self.batch, shuffled(len(records), seed, number))
+            minibatches: Iterator[Any] = records.minibatches(self.batch, shuffled(len(records), seed, number))
             left = itertools.islice(minibatches, done, None)
             while waiting := list(itertools.islice(left, self._together())):
-                parts.append(self._steps(waiting, losses, right))
+                parts.append(self._steps(records, waiting, losses, right))
                 self._keep_every()
                 if progress is not None:
                     taken = (number - 1) * batches + len(losses)
@@ -232,13 +246,14 @@ class Trainer:
 
     def _steps(
         self,
-        minibatches: list[Arrays],
+        records: Records | SharedRecords,
+        minibatches: list[Any],
         losses: list[float] | None = None,
         right: list[int | None] | None = None,
     ) -> Steps:
         start = time.perf_counter()
         try:
-            done = self._session.infer_all(minibatches, continues=self._taken > 0)
+            done = records.run(self._session, minibatches, self._taken > 0)
         except DataError:
             raise
         except CoveyError as error:
@@ -283,24 +298,6 @@ class Trainer:
 def _name(value: str) -> str:
     """The model's name of a value that opened."""
     return value.removeprefix(OPENED).rpartition("@")[0]
-
-
-def _forms_of(program: Program) -> tuple[list[Form], int]:
-    """What a job takes for one sample, and the samples of a minibatch. Raises `ModelError` for other programs."""
-    if not is_training(program):
-        raise ModelError(f"'{program.name}' is no training job: make one with covey.compile_training or covey train")
-    forms = []
-    for entry in program.inputs:
-        classes = entry.get("classes")
-        batch, *shape = entry["shape"]
-        of_sample = (
-            None if classes is None else tuple(classes[: len(classes) // batch] if len(classes) > 1 else classes)
-        )
-        low, high = entry["low"], entry["high"]
-        if of_sample is not None and all(of_sample):
-            low, high = 0, max(of_sample) - 1
-        forms.append(Form(entry["name"], tuple(shape), of_sample, float(low), float(high)))
-    return forms, int(batch)
 
 
 def _labels_of(program: Program) -> int:
