@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use covey_messages::{
-    self as messages, Check, Checkpoint, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage, PhaseMessage,
-    Proceed, Reply, Request, Resumed, RingMessage, Run as Runs, SessionReply, SessionRequest, StoreMessage, TakeRole,
-    Terms, Usage,
+    self as messages, Check, Checkpoint, DataSet, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage,
+    PhaseMessage, Proceed, Reply, Request, Resumed, RingMessage, RowsRun, Run as Runs, SessionReply, SessionRequest,
+    ShareData, StoreMessage, TakeRole, Terms, Usage,
 };
 use covey_protocols::Options;
 use covey_ring::Ring;
@@ -103,6 +103,9 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let checkpoint = Checkpoint { runs: 7, batch: 1, name: Hex([4; 16]) };
     let (job, history, nonce) = (Hex([3; 16]), Hex([8; 32]), Hex([9; 16]));
     let keeping = StoreMessage::Keeping { job, runs: 7, history, nonce };
+    let data_set = DataSet { name: "records".into(), version: Hex([4; 16]), rows: 9 };
+    let share_data = ShareData { name: "records".into(), rows: 9, piece: 4, readers: Vec::new(), inference: 2 };
+    let run_rows = RowsRun { run: runs, rows: vec![3, 8] };
     let (protocol, program, client) = ("trio".to_string(), Hex([6; 32]), "data".to_string());
     let check = Check { protocol, program, role: 1, parties: Vec::new(), client, without_dealer: false };
     vec![
@@ -110,6 +113,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("check".into(), messages::encode(&Request::Check(check))),
         ("delete-weights".into(), messages::encode(&Request::DeleteWeights(program))),
         ("delete-store".into(), messages::encode(&Request::DeleteStore(Some(program)))),
+        ("delete-data".into(), messages::encode(&Request::DeleteData(program, "records".into()))),
         ("infer".into(), messages::encode(&Request::Infer(Infer { role: 1, terms }))),
         ("join".into(), messages::encode(&Request::Join(Join { session: Hex([5; 16]), role: 2 }))),
         ("take-role".into(), messages::encode(&Request::TakeRole(take_role))),
@@ -132,6 +136,13 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("keeping".into(), messages::encode(&keeping)),
         ("checkpoints".into(), messages::encode(&StoreMessage::Checkpoints(vec![checkpoint]))),
         ("chosen".into(), messages::encode(&StoreMessage::Chosen(Resumed::Lacking(2)))),
+        ("share-data".into(), messages::encode(&SessionRequest::ShareData(share_data))),
+        ("attach".into(), messages::encode(&SessionRequest::Attach(vec!["records".into()]))),
+        ("run-rows".into(), messages::encode(&SessionRequest::RunRows(run_rows))),
+        ("attached".into(), messages::encode(&SessionReply::Attached(vec![data_set.clone()]))),
+        ("keeping-data".into(), messages::encode(&StoreMessage::KeepingData { history, nonce })),
+        ("data-sets".into(), messages::encode(&StoreMessage::DataSets(vec![data_set]))),
+        ("on-rows".into(), messages::encode(&StoreMessage::OnRows(history))),
     ]
 }
 
