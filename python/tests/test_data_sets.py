@@ -94,9 +94,7 @@ def test_a_run_on_data_sets_continues_on_the_same_versions(three: Parties, file:
         trainer_of(session).fit(shared, epochs=3)
 
 
-def test_the_commands_share_list_train_and_delete(
-    command: Command, three: Parties, file: Path, tmp_path: Path
-) -> None:
+def test_the_commands_share_list_train_and_delete(command: Command, three: Parties, file: Path, tmp_path: Path) -> None:
     samples, labels = table()
     np.save(tmp_path / "x.npy", samples)
     np.save(tmp_path / "y.npy", labels)
@@ -112,7 +110,10 @@ def test_the_commands_share_list_train_and_delete(
     assert json.loads(trained.out.splitlines()[0])["steps"] > 0
     assert (tmp_path / "w.npz").exists()
     host = ("--config", three.parties[0].config)
-    assert any(entry["data_set"]["name"] == "mine" for entry in json.loads(command.succeeds("data", "list", *host, "--json").out))
+    assert any(
+        entry["data_set"]["name"] == "mine"
+        for entry in json.loads(command.succeeds("data", "list", *host, "--json").out)
+    )
     command.refuses("data", "delete", file, "mine", *config, saying="add --yes")
     assert "1 data set(s) deleted" in command.succeeds("data", "delete", file, "mine", *config, "--yes").out
     assert "nothing was there" in command.succeeds("data", "delete", file, "mine", *config, "--yes").out
