@@ -160,10 +160,10 @@ class Client:
         Raises `CoveyError` naming a party that is silent.
         """
         kept = []
-        for answer in self.status():
+        for answer in json.loads(_core.data_sets(self.config, False)):
             if "error" in answer:
                 raise CoveyError(str(answer["error"]))
-            kept += [{**entry, "party": answer["name"]} for entry in answer["status"]["data_sets"]]
+            kept += [{**entry, "party": answer["name"]} for entry in answer["data_sets"]]
         return kept
 
     def delete_data(self, model: Source, name: str) -> list[dict[str, Any]]:
@@ -244,9 +244,10 @@ class Resumption:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Rows that all parties keep. `version` tells those of one sharing from any other."""
+    """Rows that all parties keep. `version` tells those of one sharing from any other, `owner` is its owner's key."""
 
     name: str
+    owner: str
     version: str
     rows: int
 
@@ -358,8 +359,13 @@ class Session:
         return DataSet(**json.loads(self._session.share_data(name, rows, list(allow), progress)))
 
     def attach(self, names: Sequence[str]) -> list[DataSet]:
-        """Number the rows of these data sets through, from 0, so that `infer_rows` can name them."""
-        return [DataSet(**entry) for entry in json.loads(self._session.attach(list(names)))]
+        """Number the rows of these data sets through, from 0, so that `infer_rows` can name them.
+
+        A data set is its name or, where several owners have one of the name, KEY/NAME with its owner's key.
+        """
+        parts = [name.rpartition("/") for name in names]
+        wanted = [(name, key or None) for key, _, name in parts]
+        return [DataSet(**entry) for entry in json.loads(self._session.attach(wanted))]
 
     def infer_rows(
         self,

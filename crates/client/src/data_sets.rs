@@ -1,16 +1,14 @@
 //! Data sets that the parties keep, from the client's side: sharing them, and runs on their rows.
 
 use covey_messages::{
-    DataSet, Hex, Key, MAX_ROWS, PhaseMessage, RowsRun, Run, SessionReply, SessionRequest, ShareData,
+    DataSet, DataSetName, DataSetUse, Hex, Key, MAX_NAMED, MAX_ROWS, PhaseMessage, RowsRun, Run, SessionReply,
+    SessionRequest, ShareData,
 };
 use covey_runtime::{Input, RowForm, RuntimeError};
 use covey_transport::Fingerprint;
 
 use crate::session::{Inferences, MAX_COUNT, Progress, Session, session_failure};
 use crate::{ClientConfig, ClientError};
-
-/// Elements of a piece of rows, about: what the parties hold at a time.
-const PIECE: usize = 1 << 18;
 
 impl Session {
     /// Shares rows of the program's inputs as the data set `name`, which the parties keep for later sessions: those of this client, and
@@ -32,14 +30,13 @@ impl Session {
         let rows = form.count(&program, inputs)?;
         let count = u32::try_from(rows).ok().filter(|rows| (1..=MAX_ROWS).contains(rows));
         let count = count.ok_or_else(|| ClientError::Request(format!("{rows} rows to share: give 1 to {MAX_ROWS}")))?;
-        let of_row = form.elements().fold(0usize, usize::saturating_add).max(1);
-        let piece = (PIECE / of_row).clamp(1, rows);
+        let piece = form.piece(rows);
         let pieces = || (0..rows).step_by(piece).map(|first| (first, piece.min(rows - first)));
         let (streams, lane) = (&self.streams, self.lanes.first_mut());
         let lane = lane.ok_or_else(|| ClientError::Unexpected("this process".into()))?;
         pieces().try_for_each(|part| lane.check_rows(&program, &form, inputs, part))?;
         let readers = readers.iter().map(|key| Key(*key)).collect();
-        let request = ShareData { name: name.into(), rows: count, piece: piece as u32, readers, inference: self.next };
+        let request = ShareData { name: name.into(), rows: count, readers, inference: self.next };
         self.next += 1;
         let sent = crate::session::ask(&mut *self.control, streams, &SessionRequest::ShareData(request));
         sent.and_then(|()| {
@@ -60,7 +57,7 @@ impl Session {
     ///
     /// # Errors
     /// The session's failure: a data set that a party does not have for this client, or has in another version.
-    pub fn attach(&mut self, names: &[String]) -> Result<Vec<DataSet>, ClientError> {
+    pub fn attach(&mut self, names: &[DataSetName]) -> Result<Vec<DataSet>, ClientError> {
         self.rows = 0;
         match self.asked_all(&SessionRequest::Attach(names.to_vec()))? {
             SessionReply::Attached(sets) => {
@@ -87,6 +84,11 @@ impl Session {
         let count = u32::try_from(requests.len()).ok().filter(|count| (1..=MAX_COUNT).contains(count));
         let count =
             count.ok_or_else(|| ClientError::Request(format!("{} runs: ask for 1 to {MAX_COUNT}", requests.len())))?;
+        if requests.iter().map(Vec::len).sum::<usize>() > MAX_NAMED {
+            return Err(ClientError::Request(format!(
+                "more than {MAX_NAMED} rows in a request: ask for fewer runs at a time"
+            )));
+        }
         covey_runtime::check_batch(&self.program, batch)?;
         let form = RowForm::of(&self.program)?;
         let due = form.of_run(batch).unwrap_or(usize::MAX);
@@ -110,6 +112,29 @@ impl Session {
         let run = Run { phase: PhaseMessage::Joint, batch, inference: self.next, count, continues, ends: false };
         self.next += u64::from(count);
         self.run(run, &SessionRequest::RunRows(RowsRun { run, rows: requests.concat() }), progress)
+    }
+}
+
+/// The data sets that each party keeps for this client.
+pub fn data_sets(config: &ClientConfig) -> Vec<Result<Vec<DataSetUse>, ClientError>> {
+    let mut all: Vec<Result<Vec<DataSetUse>, ClientError>> = config.parties.iter().map(|_| Ok(Vec::new())).collect();
+    loop {
+        let known: Vec<usize> = all.iter().map(|party| party.as_ref().map_or(0, Vec::len)).collect();
+        let lists = crate::status::data_sets(config, |role| known[role]);
+        let mut more = false;
+        for (party, list) in all.iter_mut().zip(lists) {
+            match (&mut *party, list) {
+                (Ok(kept), Ok(list)) => {
+                    more |= !list.data_sets.is_empty() && kept.len() + list.data_sets.len() < list.of;
+                    kept.extend(list.data_sets);
+                }
+                (Ok(_), Err(error)) => *party = Err(error),
+                (Err(_), _) => {}
+            }
+        }
+        if !more {
+            return all;
+        }
     }
 }
 

@@ -18,7 +18,7 @@ mod status;
 
 pub use checkpoints::Resumption;
 pub use config::ClientConfig;
-pub use data_sets::delete_data;
+pub use data_sets::{data_sets, delete_data};
 pub use diagnosis::{Diagnosis, Finding, ProgramDiagnosis, Verdict, diagnose};
 pub use error::ClientError;
 pub use opening::AbsentDealer;

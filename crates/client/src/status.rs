@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use covey_messages::config::Peer;
-use covey_messages::{Check, Checked, Deleted, Hex, Key, PartyStatus, Reply, Request, wire};
+use covey_messages::{Check, Checked, DataSetList, Deleted, Hex, Key, PartyStatus, Reply, Request, wire};
 use covey_protocols::kind::ProtocolKind;
 
 use crate::parties::{check_pinned, connect_one, expect, unexpected};
@@ -67,6 +67,22 @@ pub fn delete_weights(config: &ClientConfig, program: Hex<32>) -> Vec<Result<Del
 /// Has each party delete stored offline material: all, or the stored runs of one program.
 pub fn delete_store(config: &ClientConfig, program: Option<Hex<32>>) -> Vec<Result<Deleted, ClientError>> {
     delete(config, |_| Request::DeleteStore(program))
+}
+
+/// The data sets that each party keeps for this client, from a number on, by role.
+pub(crate) fn data_sets(
+    config: &ClientConfig,
+    from: impl Fn(usize) -> usize + Sync,
+) -> Vec<Result<DataSetList, ClientError>> {
+    each(
+        config,
+        config.timeout,
+        |role| Request::DataSets(from(role)),
+        |reply| match reply {
+            Reply::DataSets(list) => Some(list),
+            _ => None,
+        },
+    )
 }
 
 pub(crate) fn delete(

@@ -7,6 +7,13 @@ use crate::{Hex, Key, Run};
 /// Most rows of a data set, and of all that a session attaches: rows are named by numbers of 32 bits.
 pub const MAX_ROWS: u32 = 1 << 31;
 
+/// Most data sets of one owner at a party, and most that a session attaches.
+pub const MAX_DATA_SETS: usize = 64;
+/// Most row numbers of a request.
+pub const MAX_NAMED: usize = 1 << 20;
+/// Most data sets that a party tells of in one answer.
+pub const TOLD: usize = 100;
+
 /// A data owner shares rows of the session's program, which it sends in pieces after this request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,8 +22,6 @@ pub struct ShareData {
     pub name: String,
     /// How many.
     pub rows: u32,
-    /// How many come at a time; the last piece may be smaller.
-    pub piece: u32,
     /// Keys of other clients that may run this program on them.
     pub readers: Vec<Key>,
     /// Number of the run as which they are shared; no other run of the session has it.
@@ -29,10 +34,32 @@ pub struct ShareData {
 pub struct DataSet {
     /// The owner's name for it.
     pub name: String,
+    /// The key by which its owner shared it.
+    pub owner: Key,
     /// Its version, to which every role that keeps it gave a random part.
-    pub version: Hex<16>,
+    pub version: Hex<32>,
     /// Rows.
     pub rows: u32,
+}
+
+/// A data set that a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSetName {
+    /// Its owner's name for it.
+    pub name: String,
+    /// Its owner's key, where several owners have one of this name.
+    pub owner: Option<Key>,
+}
+
+/// Some of the data sets that a party keeps for a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSetList {
+    /// Those from the number asked for on, [`TOLD`] at most.
+    pub data_sets: Vec<DataSetUse>,
+    /// All that there are.
+    pub of: usize,
 }
 
 /// Runs on rows of the attached data sets.

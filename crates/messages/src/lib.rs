@@ -14,7 +14,9 @@ pub mod wire;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub use data_sets::{DataSet, DataSetUse, MAX_ROWS, RowsRun, ShareData};
+pub use data_sets::{
+    DataSet, DataSetList, DataSetName, DataSetUse, MAX_DATA_SETS, MAX_NAMED, MAX_ROWS, RowsRun, ShareData, TOLD,
+};
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 pub use hello::{PartyHello, PartyMessage, WEIGHTS_DIFFER, compare};
 pub use running::{

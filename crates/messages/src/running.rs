@@ -3,7 +3,7 @@
 use covey_runtime::Profile;
 use serde::{Deserialize, Serialize};
 
-use crate::{DataSet, Hex, RowsRun, ShareData};
+use crate::{DataSet, DataSetName, Hex, RowsRun, ShareData};
 
 /// When what is exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub enum SessionRequest {
     /// Keep rows that the client shares next, as a data set.
     ShareData(ShareData),
     /// Make the rows of the data sets of these names, one after the other, what runs may name.
-    Attach(Vec<String>),
+    Attach(Vec<DataSetName>),
     /// The session is over.
     Close,
 }
@@ -223,12 +223,12 @@ pub enum StoreMessage {
         /// What the client asked for in this session until now, the data set included.
         history: Hex<32>,
         /// The party's part of the data set's version.
-        nonce: Hex<16>,
+        nonce: Hex<32>,
     },
     /// The data sets that a party has of the names that the client asked for.
     DataSets(Vec<DataSet>),
-    /// What the client asked for in this session until now, the run on rows included. All must say the same.
-    OnRows(Hex<32>),
+    /// What the client asked for in this session until now, the runs to come included. All must say the same.
+    History(Hex<32>),
     /// The checkpoints of the client's job that a party has.
     Checkpoints(Vec<Checkpoint>),
     /// What a party continues from, having heard of all others' checkpoints.

@@ -5,7 +5,7 @@ use covey_protocols::served::Sharing;
 use covey_ring::wire::words_len;
 use serde::{Deserialize, Serialize};
 
-use crate::{Check, Checked, Deleted, Hex, Key, NetworkMessage, OptionsMessage, PartyStatus, RingMessage};
+use crate::{Check, Checked, DataSetList, Deleted, Hex, Key, NetworkMessage, OptionsMessage, PartyStatus, RingMessage};
 
 /// What somebody asks of a party, as the first message on a connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub enum Request {
     DeleteWeights(Hex<32>),
     /// A client has stored offline material deleted: all, or the stored runs of one program.
     DeleteStore(Option<Hex<32>>),
+    /// A client asks which data sets it shared or may use, and the party's operator for all: from this number on.
+    DataSets(usize),
     /// A data owner has its data set of a program deleted, by the set's name.
     DeleteData(Hex<32>, String),
 }
@@ -178,6 +180,8 @@ pub enum Reply {
     Checked(Checked),
     /// It is gone, or was not there.
     Deleted(Deleted),
+    /// Data sets.
+    DataSets(DataSetList),
 }
 
 /// A client's word between the steps of the set-up.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataSetUse, Hex, Key, OptionsMessage, RingMessage};
+use super::{Hex, Key, OptionsMessage, RingMessage};
 
 /// A client asks for what a party checks before it opens a session for a program, without opening one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,8 +77,6 @@ pub struct PartyStatus {
     pub problems: Vec<Problem>,
     /// Of the client's own programs, and to the party's operator of all: what they take.
     pub usage: Vec<ProgramUse>,
-    /// The data sets that the client shared or may train on, and to the party's operator all.
-    pub data_sets: Vec<DataSetUse>,
 }
 
 /// What a client may ask a party for.

@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use covey_messages::{DataSet, DataSetUse, Hex, Key, RingMessage, one_line};
+use covey_messages::{
+    DataSet, DataSetList, DataSetName, DataSetUse, Hex, Key, MAX_DATA_SETS, RingMessage, TOLD, one_line,
+};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
@@ -33,6 +35,8 @@ pub(crate) struct Head {
     pub protocol: String,
     pub ring: RingMessage,
     pub role: usize,
+    /// All parties' keys, in role order.
+    pub parties: Vec<Key>,
     pub data_set: DataSet,
     /// Components of each share.
     pub components: usize,
@@ -41,20 +45,30 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Whether a client may run the program on the rows.
+    /// Whether a client may run the program on the rows: it has the key that they were shared by, or one that their owner named.
     pub fn serves(&self, client: &AllowedClient) -> bool {
-        self.owner == client.name || self.readers.iter().any(|reader| client.fingerprints.contains(&reader.0))
+        let has = |key: &Key| client.fingerprints.contains(&key.0);
+        has(&self.data_set.owner) || self.readers.iter().any(has)
+    }
+
+    fn is(&self, wanted: &DataSetName) -> bool {
+        self.data_set.name == wanted.name && wanted.owner.is_none_or(|owner| owner == self.data_set.owner)
     }
 }
 
 /// All data sets of a party.
 pub(crate) struct DataSetStore {
     folder: PathBuf,
-    /// Those that sessions have attached.
-    open: Mutex<HashMap<PathBuf, Weak<Rows>>>,
+    used: Mutex<HashMap<PathBuf, Used>>,
 }
 
-/// The rows of a data set. They stay readable, though not usable, once it is deleted or replaced.
+/// A file that was verified, and those who have it.
+struct Used {
+    stamp: Stamp,
+    rows: Weak<Rows>,
+}
+
+/// The rows of a data set. Once it is deleted or replaced they serve no run.
 pub(crate) struct Rows {
     pub head: Head,
     file: File,
@@ -74,20 +88,17 @@ pub(crate) struct Writing {
 impl DataSetStore {
     /// Those in a party's state folder.
     pub fn new(state: &Path) -> Self {
-        DataSetStore { folder: state.join(FOLDER), open: Mutex::default() }
+        DataSetStore { folder: state.join(FOLDER), used: Mutex::default() }
     }
 
-    /// That `owner` may share a data set of this name.
-    pub fn check_owner(&self, program: &Hex<32>, name: &str, owner: &str) -> Result<(), String> {
-        let path = self.path(program, name);
-        match path.exists().then(|| FORMAT.open::<Head>(&path)) {
-            Some(Ok((head, ..))) if head.owner != owner => Err(format!(
-                "a data set '{}', which another client has shared for this program: choose another name",
-                one_line(name)
-            )),
-            Some(Err(problem)) => Err(problem),
-            _ => Ok(()),
+    /// That there is room for one more data set of an owner, or one of this name to be replaced.
+    pub fn check_room(&self, program: &Hex<32>, name: &str, owner: &str) -> Result<(), String> {
+        let (mut own, _) = self.heads();
+        own.retain(|(_, head)| head.owner == owner);
+        if own.len() >= MAX_DATA_SETS && !self.path(program, name, owner).exists() {
+            return Err(format!("more than {MAX_DATA_SETS} data sets: delete others first (`covey data delete`)"));
         }
+        Ok(())
     }
 
     /// Starts writing a data set.
@@ -96,106 +107,139 @@ impl DataSetStore {
         Ok(Writing { file: FORMAT.begin(&self.folder, &head)?, head })
     }
 
-    /// The data set of a program that has this name, for a client that may use it, all of it verified.
+    /// The data set of a program that is called so, for a client that may use it, all of it verified.
     ///
     /// # Errors
-    /// That there is none for the client, or that its file is damaged.
-    pub fn open(&self, program: &Hex<32>, name: &str, client: &AllowedClient) -> Result<Arc<Rows>, String> {
-        let path = self.path(program, name);
-        let none = || {
-            let (name, program) = (one_line(name), program.short());
-            format!(
-                "there is no data set '{name}' of program {program} that '{}' may use: its owner shares it (`covey data share`), and \
-                 names other clients by --allow",
+    /// That there is none for the client, or several, or that its file is damaged.
+    pub fn open(&self, program: &Hex<32>, wanted: &DataSetName, client: &AllowedClient) -> Result<Arc<Rows>, String> {
+        let (mut found, _) = self.heads();
+        found.retain(|(_, head)| head.program == *program && head.is(wanted) && head.serves(client));
+        let (name, short) = (one_line(&wanted.name), program.short());
+        match &found[..] {
+            [(path, _)] => self.open_file(path),
+            [] => Err(format!(
+                "there is no data set '{name}' of program {short} that '{}' may use: its owner shares it (`covey data share`), and names \
+                 other clients by --allow",
                 client.name
-            )
+            )),
+            _ => Err(format!("several owners have a data set '{name}' of program {short}: name it covey:KEY/{name}")),
+        }
+    }
+
+    fn open_file(&self, path: &Path) -> Result<Arc<Rows>, String> {
+        let unreadable = |error: io::Error| FORMAT.unreadable(path, &error);
+        let stamp = Stamp::of(path).map_err(unreadable)?;
+        let verified = match self.lock().get(path) {
+            Some(used) if used.stamp == stamp => match used.rows.upgrade() {
+                Some(rows) => return Ok(rows),
+                None => true,
+            },
+            _ => false,
         };
-        let stamp = Stamp::of(&path).map_err(|_| none())?;
-        let known = self.lock().get(&path).and_then(Weak::upgrade);
-        if let Some(known) = known.filter(|known| known.stamp == stamp) {
-            return if known.head.serves(client) { Ok(known) } else { Err(none()) };
-        }
-        let (head, payload) = FORMAT.open_whole::<Head>(&path)?;
-        if !head.serves(client) {
-            return Err(none());
-        }
-        if (&head.program, &*head.data_set.name) != (program, name) {
-            return Err(FORMAT.corrupted(&path, "it has the name of another"));
-        }
-        if payload.left() != u64::from(head.data_set.rows).saturating_mul(head.row_bytes) {
-            return Err(FORMAT.corrupted(&path, "its rows do not fill it"));
-        }
+        let (head, payload) = FORMAT.open_whole::<Head>(path)?;
         let length = payload.left();
-        payload.read_all()?;
-        let unreadable = |error: io::Error| FORMAT.unreadable(&path, &error);
-        let file = File::open(&path).map_err(unreadable)?;
-        let start = file.metadata().map_err(unreadable)?.len() - FORMAT.checksum_bytes() - length;
-        let rows = Arc::new(Rows { head, file, stamp, start, deleted: OnceLock::new() });
-        let mut open = self.lock();
-        open.retain(|_, rows| rows.strong_count() > 0);
-        if Stamp::of(&path).ok() != Some(stamp) {
-            return Err(format!("the data set '{}' was shared again just now: try again", one_line(name)));
+        if length != u64::from(head.data_set.rows).saturating_mul(head.row_bytes) {
+            return Err(FORMAT.corrupted(path, "its rows do not fill it"));
         }
-        open.insert(path, Arc::downgrade(&rows));
+        if !verified {
+            payload.read_all()?;
+        }
+        let file = File::open(path).map_err(unreadable)?;
+        let whole = file.metadata().map_err(unreadable)?.len();
+        let start = whole.checked_sub(FORMAT.checksum_bytes() + length);
+        let start = start.ok_or_else(|| FORMAT.corrupted(path, "it is too short"))?;
+        let rows = Arc::new(Rows { head, file, stamp, start, deleted: OnceLock::new() });
+        let mut used = self.lock();
+        // Another session may have opened it meanwhile: whoever has it has the same, so that all hear of its deletion.
+        if let Some(known) = used.get(path).filter(|used| used.stamp == stamp).and_then(|used| used.rows.upgrade()) {
+            return Ok(known);
+        }
+        if Stamp::of(path).ok() != Some(stamp) {
+            return Err(format!("the data set '{}' was shared again just now: try again", rows.name()));
+        }
+        used.insert(path.into(), Used { stamp, rows: Arc::downgrade(&rows) });
         Ok(rows)
     }
 
-    /// Deletes a data set, for its owner or, where none asks, for the operator. False where there is none.
+    /// Deletes a data set that a client calls so, or for the operator, who is none, those of all owners. How many there were.
     ///
     /// # Errors
-    /// That it is another client's, or what the system said.
-    pub fn delete(&self, program: &Hex<32>, name: &str, asking: Option<&AllowedClient>) -> Result<bool, String> {
-        if let Some(client) = asking {
-            self.check_owner(program, name, &client.name).map_err(|problem| format!("it cannot delete {problem}"))?;
-        }
-        let path = self.path(program, name);
-        let deleted = self.retire(&path).map_err(|error| format!("cannot remove {}: {error}", path.display()))?;
-        if deleted {
-            info!(program = program.short(), name = one_line(name), "data set deleted");
+    /// What the system said.
+    pub fn delete(&self, program: &Hex<32>, name: &str, asking: Option<&AllowedClient>) -> Result<u64, String> {
+        let (mut found, _) = self.heads();
+        found.retain(|(_, head)| {
+            head.program == *program
+                && head.data_set.name == name
+                && asking.is_none_or(|client| client.name == head.owner)
+        });
+        let mut deleted = 0;
+        for (path, head) in found {
+            let gone = self.retire(&path).map_err(|error| format!("cannot remove {}: {error}", path.display()))?;
+            deleted += u64::from(gone);
+            let by = asking.map_or("the operator", |client| &client.name);
+            info!(program = program.short(), owner = head.owner, name = one_line(name), by, "data set deleted");
         }
         Ok(deleted)
     }
 
-    /// What there is of data sets, by name.
-    pub fn list(&self, sees: impl Fn(&Head) -> bool) -> Vec<DataSetUse> {
+    /// What there is of data sets, by name, and what cannot be read.
+    pub fn list(&self, sees: impl Fn(&Head) -> bool) -> (Vec<DataSetUse>, Vec<String>) {
+        let (mut heads, problems) = self.heads();
+        heads.retain(|(_, head)| sees(head));
+        let told = |(path, head): (PathBuf, Head)| {
+            let Head { owner, program, data_set, .. } = head;
+            DataSetUse { data_set, program, owner, bytes: fs::metadata(path).map_or(0, |about| about.len()) }
+        };
+        let mut list: Vec<DataSetUse> = heads.into_iter().map(told).collect();
+        list.sort_by(|a, b| (&a.data_set.name, &a.owner, a.program).cmp(&(&b.data_set.name, &b.owner, b.program)));
+        (list, problems)
+    }
+
+    /// Some of the data sets that a client may use, or of all for the operator.
+    pub fn told(&self, client: Option<&AllowedClient>, from: usize) -> DataSetList {
+        let (all, _) = self.list(|head| client.is_none_or(|client| head.owner == client.name || head.serves(client)));
+        let of = all.len();
+        DataSetList { data_sets: all.into_iter().skip(from).take(TOLD).collect(), of }
+    }
+
+    /// The files whose head reads, and what is wrong with others.
+    fn heads(&self) -> (Vec<(PathBuf, Head)>, Vec<String>) {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == SUFFIX));
-        let read = files.filter_map(|path| match FORMAT.open::<Head>(&path) {
-            Ok((head, ..)) => Some((fs::metadata(&path).map_or(0, |about| about.len()), head)),
-            Err(problem) => {
-                warn!("{problem}");
-                None
+        let (mut heads, mut problems) = (Vec::new(), Vec::new());
+        for path in files {
+            match FORMAT.open::<Head>(&path) {
+                Ok((head, ..)) if path == self.path(&head.program, &head.data_set.name, &head.owner) => {
+                    heads.push((path, head));
+                }
+                Ok(_) => problems.push(FORMAT.corrupted(&path, "it has the name of another")),
+                Err(problem) => problems.push(problem),
             }
-        });
-        let seen = read.filter(|(_, head)| sees(head));
-        let mut list: Vec<DataSetUse> = seen
-            .map(|(bytes, Head { owner, program, data_set, .. })| DataSetUse { data_set, program, owner, bytes })
-            .collect();
-        list.sort_by(|a, b| (&a.data_set.name, a.program).cmp(&(&b.data_set.name, b.program)));
-        list
+        }
+        (heads, problems)
     }
 
     /// Takes a file out of use. It is erased once no session has it.
     fn retire(&self, path: &Path) -> io::Result<bool> {
-        let mut open = self.lock();
+        let mut used = self.lock();
         let Some(apart) = files::set_apart(path)? else { return Ok(false) };
-        let used = open.remove(path).and_then(|rows| rows.upgrade());
-        drop(open);
-        match used {
+        let rows = used.remove(path).and_then(|used| used.rows.upgrade());
+        drop(used);
+        match rows {
             Some(rows) => drop(rows.deleted.set(apart)),
             None => files::erase(&apart)?,
         }
         Ok(true)
     }
 
-    fn path(&self, program: &Hex<32>, name: &str) -> PathBuf {
-        let of = blake3::hash(format!("{program}\0{name}").as_bytes()).to_hex();
+    fn path(&self, program: &Hex<32>, name: &str, owner: &str) -> PathBuf {
+        let of = blake3::hash(format!("{program}\0{owner}\0{name}").as_bytes()).to_hex();
         self.folder.join(format!("{}.{SUFFIX}", &of[..32]))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Weak<Rows>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Used>> {
         // It is whole between any two statements.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -221,8 +265,7 @@ impl Written {
     /// Puts it in place of the owner's former data set of the name.
     pub fn put(self, store: &DataSetStore) -> Result<(), String> {
         let Written { head: Head { owner, program, data_set, .. }, file } = self;
-        store.check_owner(&program, &data_set.name, &owner)?;
-        let path = store.path(&program, &data_set.name);
+        let path = store.path(&program, &data_set.name, &owner);
         let put = store.retire(&path).and_then(|_| files::put_in_place(file, &path));
         put.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         info!(program = program.short(), owner, name = one_line(&data_set.name), rows = data_set.rows, "data set kept");
@@ -236,19 +279,30 @@ impl Rows {
     /// # Errors
     /// That the data set is out of use, or what the system said.
     pub fn read(&self, row: u32, out: &mut [u8]) -> Result<(), String> {
-        let name = one_line(&self.head.data_set.name);
-        if self.deleted.get().is_some() {
-            return Err(format!("the data set '{name}' was deleted or shared again: no more runs take its rows"));
-        }
+        let unreadable = |error: io::Error| format!("the data set '{}' cannot be read: {error}", self.name());
         let at = self.start + u64::from(row) * self.head.row_bytes;
-        self.file.read_exact_at(out, at).map_err(|error| format!("the data set '{name}' cannot be read: {error}"))
+        self.file.read_exact_at(out, at).map_err(unreadable)?;
+        // Asked for afterwards: what was read is the row only if nobody had begun to overwrite it, another process neither.
+        let about = self.file.metadata().map_err(unreadable)?;
+        let same = Stamp::from(&about) == self.stamp && about.nlink() > 0;
+        match self.deleted.get().is_none() && same {
+            true => Ok(()),
+            false => {
+                Err(format!("the data set '{}' was deleted or shared again: no more runs take its rows", self.name()))
+            }
+        }
+    }
+
+    /// Its name, for messages.
+    pub fn name(&self) -> String {
+        one_line(&self.head.data_set.name)
     }
 }
 
 impl Drop for Rows {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.deleted.take().map(|path| files::erase(&path)) {
-            warn!("the deleted data set '{}' stays on the disk: {error}", one_line(&self.head.data_set.name));
+            warn!("the deleted data set '{}' stays on the disk: {error}", self.name());
         }
     }
 }
@@ -267,7 +321,7 @@ mod tests {
         AllowedClient::new(name, vec![key(byte).0])
     }
 
-    fn head(owner: &str, version: u8) -> Head {
+    fn head(owner: &str, byte: u8, version: u8) -> Head {
         Head {
             owner: owner.into(),
             readers: vec![key(7)],
@@ -275,21 +329,26 @@ mod tests {
             protocol: "trio".into(),
             ring: RingMessage::Pow2(32),
             role: 1,
-            data_set: DataSet { name: "records".into(), version: Hex([version; 16]), rows: 3 },
+            parties: vec![key(1), key(2), key(3)],
+            data_set: DataSet { name: "records".into(), owner: key(byte), version: Hex([version; 32]), rows: 3 },
             components: 2,
             row_bytes: 4,
         }
     }
 
-    fn share(store: &DataSetStore, owner: &str, version: u8) -> Result<(), String> {
-        let mut writing = store.begin(head(owner, version)).unwrap();
+    fn share(store: &DataSetStore, (owner, byte): (&str, u8), version: u8) {
+        let mut writing = store.begin(head(owner, byte, version)).unwrap();
         writing.write(&[version; 12]).unwrap();
-        writing.finish().unwrap().put(store)
+        writing.finish().unwrap().put(store).unwrap();
     }
 
-    fn bytes(folder: &Path) -> Vec<(String, Vec<u8>)> {
-        let entries = fs::read_dir(folder.join(FOLDER)).unwrap().map(|entry| entry.unwrap());
-        entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
+    fn records(owner: Option<u8>) -> DataSetName {
+        DataSetName { name: "records".into(), owner: owner.map(key) }
+    }
+
+    fn bytes(folder: &Path) -> Vec<Vec<u8>> {
+        let entries = fs::read_dir(folder.join(FOLDER)).unwrap();
+        entries.map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect()
     }
 
     #[test]
@@ -298,53 +357,119 @@ mod tests {
         let store = DataSetStore::new(folder.path());
         let (owner, reader, other) = (client("hospital", 5), client("study", 7), client("other", 8));
         let program = Hex([1; 32]);
-        assert!(store.open(&program, "records", &owner).is_err());
-        share(&store, "hospital", 1).unwrap();
-        let path = store.path(&program, "records");
+        assert!(store.open(&program, &records(None), &owner).is_err());
+        share(&store, ("hospital", 5), 1);
+        let path = store.path(&program, "records", "hospital");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let refusal = store.open(&program, "records", &other).err().unwrap();
-        assert_eq!(refusal.contains("there is no data set 'records'"), true, "{refusal}");
-        assert!(store.open(&Hex([2; 32]), "records", &owner).is_err());
-        let (rows, again) =
-            (store.open(&program, "records", &owner).unwrap(), store.open(&program, "records", &reader));
-        assert!(Arc::ptr_eq(&rows, &again.unwrap()));
-        assert!(store.open(&program, "records", &other).is_err(), "known, and not the client's");
+        let refusal = store.open(&program, &records(None), &other).err().unwrap();
+        assert!(refusal.contains("there is no data set 'records'"), "{refusal}");
+        assert!(store.open(&Hex([2; 32]), &records(None), &owner).is_err());
+        assert!(store.open(&program, &records(Some(8)), &owner).is_err(), "of another owner");
+        let rows = store.open(&program, &records(None), &owner).unwrap();
+        let again = store.open(&program, &records(Some(5)), &reader).unwrap();
+        assert!(Arc::ptr_eq(&rows, &again));
+        drop(again);
+        assert!(store.open(&program, &records(None), &other).is_err(), "known, and not the client's");
+        // A client that has only the owner's name has not its key.
+        assert!(store.open(&program, &records(None), &client("hospital", 9)).is_err());
         let mut row = [0; 4];
         rows.read(2, &mut row).unwrap();
         assert_eq!(row, [1; 4]);
-        assert_eq!(store.list(|head| head.serves(&reader)).len(), 1);
-        assert!(store.list(|head| head.serves(&other)).is_empty());
+        assert_eq!(
+            (store.told(Some(&reader), 0).of, store.told(Some(&other), 0).of, store.told(None, 0).of),
+            (1, 0, 1)
+        );
+        assert_eq!(store.told(None, 1), DataSetList { data_sets: Vec::new(), of: 1 });
         // Shared again, the former one serves no run more, and its bytes go with its last session.
-        assert!(share(&store, "other", 9).unwrap_err().contains("another client has shared"));
-        share(&store, "hospital", 2).unwrap();
+        share(&store, ("hospital", 5), 2);
         assert!(rows.read(2, &mut row).unwrap_err().contains("shared again"));
-        let held =
-            |byte: u8| bytes(folder.path()).iter().any(|(_, file)| file.windows(12).any(|run| run == [byte; 12]));
+        let held = |byte: u8| bytes(folder.path()).iter().any(|file| file.windows(12).any(|run| run == [byte; 12]));
         assert!(held(1) && held(2));
         drop(rows);
         assert!(!held(1) && held(2));
-        assert!(store.delete(&program, "records", Some(&other)).unwrap_err().contains("another client"));
-        assert!(store.delete(&program, "records", Some(&owner)).unwrap());
-        assert!(!store.delete(&program, "records", Some(&owner)).unwrap() && bytes(folder.path()).is_empty());
+        assert_eq!(store.delete(&program, "records", Some(&other)), Ok(0));
+        assert_eq!(store.delete(&program, "records", Some(&owner)), Ok(1));
+        assert_eq!(store.delete(&program, "records", Some(&owner)), Ok(0));
+        assert!(bytes(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn owners_of_one_name_are_told_apart_by_their_keys() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = DataSetStore::new(folder.path());
+        share(&store, ("hospital", 5), 1);
+        share(&store, ("other", 8), 2);
+        let (program, reader) = (Hex([1; 32]), client("study", 7));
+        let refusal = store.open(&program, &records(None), &reader).err().unwrap();
+        assert!(refusal.contains("several owners have a data set 'records'"), "{refusal}");
+        for (owner, version) in [(5, 1), (8, 2)] {
+            let rows = store.open(&program, &records(Some(owner)), &reader).unwrap();
+            assert_eq!(rows.head.data_set.version, Hex([version; 32]));
+        }
+        // Each may use its own without more.
+        assert!(store.open(&program, &records(None), &client("other", 8)).is_ok());
+        assert_eq!(store.delete(&program, "records", None), Ok(2));
+    }
+
+    /// Whoever opened it first, all have the same: a deletion reaches all of them, and no bytes are overwritten under a reader.
+    #[test]
+    fn sessions_that_open_a_data_set_at_once_hear_of_its_deletion() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = DataSetStore::new(folder.path());
+        let (program, owner) = (Hex([1; 32]), client("hospital", 5));
+        for _ in 0..20 {
+            share(&store, ("hospital", 5), 1);
+            let opened: Vec<Arc<Rows>> = std::thread::scope(|scope| {
+                let open = || store.open(&program, &records(None), &owner).unwrap();
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            store.delete(&program, "records", Some(&owner)).unwrap();
+            assert!(opened.iter().all(|rows| rows.read(0, &mut [0; 4]).is_err()));
+        }
+        // Also where another process overwrites it.
+        share(&store, ("hospital", 5), 1);
+        let rows = store.open(&program, &records(None), &owner).unwrap();
+        files::erase(&store.path(&program, "records", "hospital")).unwrap();
+        assert!(rows.read(0, &mut [0; 4]).unwrap_err().contains("was deleted"));
+    }
+
+    #[test]
+    fn an_owner_has_so_many_data_sets_and_no_more() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = DataSetStore::new(folder.path());
+        for number in 0..MAX_DATA_SETS {
+            assert!(store.check_room(&Hex([1; 32]), &format!("set {number}"), "hospital").is_ok());
+            let mut head = head("hospital", 5, 1);
+            head.data_set.name = format!("set {number}");
+            let mut writing = store.begin(head).unwrap();
+            writing.write(&[0; 12]).unwrap();
+            writing.finish().unwrap().put(&store).unwrap();
+        }
+        let refusal = store.check_room(&Hex([1; 32]), "one more", "hospital").unwrap_err();
+        assert!(refusal.contains("more than 64 data sets"), "{refusal}");
+        assert!(store.check_room(&Hex([1; 32]), "set 3", "hospital").is_ok(), "in place of a former one");
+        assert!(store.check_room(&Hex([1; 32]), "one more", "other").is_ok());
     }
 
     #[test]
     fn a_damaged_file_is_refused() {
         let folder = tempfile::TempDir::new().unwrap();
         let store = DataSetStore::new(folder.path());
-        share(&store, "hospital", 1).unwrap();
+        share(&store, ("hospital", 5), 1);
         let (program, owner) = (Hex([1; 32]), client("hospital", 5));
-        let path = store.path(&program, "records");
+        let path = store.path(&program, "records", "hospital");
         let good = fs::read(&path).unwrap();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1 << (at % 8);
             fs::write(&path, &bad).unwrap();
-            assert!(store.open(&program, "records", &owner).is_err(), "byte {at}");
+            assert!(store.open(&program, &records(None), &owner).is_err(), "byte {at}");
             fs::write(&path, &good[..at]).unwrap();
-            assert!(store.open(&program, "records", &owner).is_err(), "{at} bytes");
+            assert!(store.open(&program, &records(None), &owner).is_err(), "{at} bytes");
         }
+        assert_eq!(store.list(|_| true).1.len(), 1, "the operator hears of it");
         fs::write(&path, &good).unwrap();
-        assert!(store.open(&program, "records", &owner).is_ok());
+        assert!(store.open(&program, &records(None), &owner).is_ok());
     }
 }

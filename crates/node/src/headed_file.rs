@@ -111,8 +111,13 @@ pub(crate) struct Stamp(u64, i64, i64, u64);
 
 impl Stamp {
     pub fn of(path: &Path) -> std::io::Result<Self> {
-        let about = fs::metadata(path)?;
-        Ok(Stamp(about.len(), about.mtime(), about.mtime_nsec(), about.ino()))
+        fs::metadata(path).map(|about| Stamp::from(&about))
+    }
+}
+
+impl From<&fs::Metadata> for Stamp {
+    fn from(about: &fs::Metadata) -> Self {
+        Stamp(about.len(), about.mtime(), about.mtime_nsec(), about.ino())
     }
 }
 

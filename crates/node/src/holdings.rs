@@ -47,6 +47,7 @@ impl Holdings {
         problems.extend(runs.status(|_| true).1);
         let (masks, checkpoints) = (Arc::new(MaskStore::new(state)), Arc::new(CheckpointStore::new(state)));
         let data_sets = Arc::new(DataSetStore::new(state));
+        problems.extend(data_sets.list(|_| false).1);
         Ok((Holdings { store: Arc::new(store), stores, runs, masks, checkpoints, data_sets, memory: None }, problems))
     }
 
@@ -118,7 +119,7 @@ impl Holdings {
 
     /// The data sets of all owners, by name.
     pub fn data_sets(&self) -> Vec<DataSetUse> {
-        self.data_sets.list(|_| true)
+        self.data_sets.list(|_| true).0
     }
 
     /// Deletes a data set of a program: for its owner or, where none asks, for the operator. What is not there is deleted already.
@@ -128,8 +129,7 @@ impl Holdings {
         name: &str,
         asking: Option<&AllowedClient>,
     ) -> Result<Deleted, String> {
-        let deleted = self.data_sets.delete(program, name, asking)?;
-        Ok(Deleted { data_sets: deleted.into(), ..Deleted::default() })
+        Ok(Deleted { data_sets: self.data_sets.delete(program, name, asking)?, ..Deleted::default() })
     }
 }
 

@@ -168,10 +168,14 @@ impl<W: Word> Request<'_, W> {
             }
             Ok(timings)
         };
-        // What a panic leaves half-changed is of no use any more: the session is over.
-        let ended = catch_unwind(AssertUnwindSafe(runs));
-        ended.unwrap_or_else(|_| Err(end_here(self.streams, "internal error in a lane: please report it")))
+        guarded(self.streams, runs)
     }
+}
+
+/// Does `work` of a session. What a panic leaves half-changed is of no use any more: the session is over.
+pub(crate) fn guarded<T>(streams: &Streams, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let ended = catch_unwind(AssertUnwindSafe(work));
+    ended.unwrap_or_else(|_| Err(end_here(streams, "internal error in a lane: please report it")))
 }
 
 /// Ends the session for all, unless it has ended already: another lane may be waiting for a peer whose lane this one was.

@@ -60,5 +60,5 @@ pub use dumps::forbid_core_dumps;
 pub use error::NodeError;
 pub use holdings::{Holdings, Operator};
 pub use journal::{LogFormat, UnknownFormat, start_log};
-pub use own::{OwnParty, OwnState, delete_own_material, own_runs, own_stores};
+pub use own::{OwnParty, OwnState, delete_own_data, delete_own_material, own_data_sets, own_runs, own_stores};
 pub use serve::serve;

@@ -8,10 +8,11 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use covey_messages::{Deleted, Hex, Key, RunsStatus, ShareWeights, StoreStatus};
+use covey_messages::{DataSetUse, Deleted, Hex, Key, RunsStatus, ShareWeights, StoreStatus};
 use covey_program::Program;
 
 use crate::config::PartyConfig;
+use crate::data_sets::DataSetStore;
 use crate::error::NodeError;
 use crate::runs::RunStore;
 use crate::serve::serve_in;
@@ -112,6 +113,20 @@ pub fn delete_own_material(state: &Path, program: Option<&Hex<32>>) -> Result<De
     let runs = RunStore::new(state).delete(program, |_| true)?;
     let ots = if program.is_none() { Stores::new(state).delete(|_| true)? } else { 0 };
     Ok(Deleted { runs, ots, ..Deleted::default() })
+}
+
+/// Deletes the data owner's part of its own data set of a program, where it is a party itself.
+///
+/// # Errors
+/// What the system said.
+pub fn delete_own_data(state: &Path, program: &Hex<32>, name: &str) -> Result<Deleted, String> {
+    let data_sets = DataSetStore::new(state).delete(program, name, None)?;
+    Ok(Deleted { data_sets, ..Deleted::default() })
+}
+
+/// The parts of its own data sets that a data owner who is a party itself has in this state folder.
+pub fn own_data_sets(state: &Path) -> Vec<DataSetUse> {
+    DataSetStore::new(state).list(|_| true).0
 }
 
 /// The correlated OTs that a data owner who is a party itself has in this state folder.

@@ -23,10 +23,10 @@ use tracing::warn;
 
 use crate::budget::{self, Memory};
 use crate::checkpoints::{self, CheckpointStore};
-use crate::config::AllowedClient;
+use crate::config::{AllowedClient, PartyConfig};
 use crate::data_sets::DataSetStore;
 use crate::history::History;
-use crate::lanes::{Held, Lanes, Request};
+use crate::lanes::{Held, Lanes, Request, guarded};
 use crate::masks::MaskStore;
 use crate::numbers::{MAX_COUNT, Numbers};
 use crate::places::SessionPlace;
@@ -80,6 +80,9 @@ pub(crate) struct Runs<'a> {
     /// The client is one of the parties.
     pub client_computes: bool,
     pub parties: &'a [Key],
+    pub config: &'a PartyConfig,
+    /// The key by which the client came.
+    pub key: Key,
     pub memory: &'a Arc<Memory>,
     /// The client, and what it may ask for.
     pub asking: &'a AllowedClient,
@@ -218,6 +221,10 @@ impl Runs<'_> {
             store: self.data_sets,
             streams: self.streams,
             client: self.asking,
+            key: self.key,
+            parties: self.parties,
+            config: self.config,
+            client_computes: self.client_computes,
             program: upload.program,
             protocol: upload.protocol.clone(),
             ring: self.ring,
@@ -294,13 +301,15 @@ impl Runs<'_> {
                         return Err(format!("'{client_name}' may not share-data here: add it to `may`"));
                     }
                     let elements = shared_data.check(&data, executor.program()).map_err(asked)?;
+                    stored_runs.iter().try_for_each(StoredRuns::need_dealer)?;
                     let number = Run::joint(data.inference, 1);
                     numbers.admit(&number).map_err(asked)?;
                     let bytes = (elements as u64).saturating_mul(PIECE_BYTES);
                     let _memory = self.memory.take(self.asking, bytes, "a piece of a data set").map_err(asked)?;
                     let (party, _) = lanes.carrying();
                     counts.take();
-                    let kept = shared_data.keep(&data, (&mut *control, &mut history), party, executor.program())?;
+                    let keep = || shared_data.keep(&data, (&mut *control, &mut history), party, executor.program());
+                    let kept = guarded(self.streams, keep)?;
                     let (_, traffic) = counts.report(Vec::new(), 0, None);
                     reply(&mut *control, &SessionReply::DataShared(kept))?;
                     if let Some((request, since)) = under_way.take() {
@@ -366,9 +375,14 @@ impl Runs<'_> {
                 |stored_runs: &StoredRuns| rows.is_none() && !run.ends && stored_runs.may_draw(run.batch, run.count);
             let reads = run.phase == PhaseMessage::Joint && stored_runs.as_ref().is_some_and(draws);
             let memory = taken.take(&run, reads).map_err(asked)?;
-            self.charge(&run).map_err(asked)?;
             if let Some(rows) = &rows {
-                shared_data.admit(rows, executor.program(), &mut *control, &history).map_err(asked)?;
+                stored_runs.iter().try_for_each(StoredRuns::need_dealer)?;
+                shared_data.admit(rows, executor.program()).map_err(asked)?;
+            }
+            self.charge(&run).map_err(asked)?;
+            // Shares that a client did not give the parties for this run are computed with: they must be asked for the same.
+            if rows.is_some() || !executor.program().carried().is_empty() {
+                shared_data.compare(&mut *control, &history)?;
             }
             if let Some(stored_runs) = stored_runs.as_ref().filter(|_| run.phase == PhaseMessage::Preprocess) {
                 stored_runs.need_dealer()?;

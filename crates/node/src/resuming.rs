@@ -153,13 +153,13 @@ impl<'a> Checkpoints<'a> {
 const NAME: &str = "covey 2026 checkpoints: name";
 
 /// The name that the roles' nonces make, for a use that `context` tells from others.
-pub(crate) fn name_of(context: &str, mut nonces: Vec<(PeerId, Hex<16>)>) -> Hex<16> {
+pub(crate) fn name_of<const N: usize>(context: &str, mut nonces: Vec<(PeerId, Hex<N>)>) -> Hex<N> {
     nonces.sort_unstable_by_key(|(role, _)| *role);
     let mut hasher = blake3::Hasher::new_derive_key(context);
     for (_, nonce) in nonces {
         hasher.update(&nonce.0);
     }
-    let mut name = Hex([0; 16]);
+    let mut name = Hex([0; N]);
     hasher.finalize_xof().fill(&mut name.0);
     name
 }

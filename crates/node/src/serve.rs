@@ -263,10 +263,14 @@ impl Party {
         {
             return self.tell(connection, &Reply::Status(Box::new(self.status(None))));
         }
+        if let (Request::DataSets(from), None, Some(_)) = (&request, client, self.operator(&connection.fingerprint())) {
+            return self.tell(connection, &Reply::DataSets(self.data_sets.told(None, *from)));
+        }
         let Some(client) = client else {
             return Err(Failure::refused("a party cannot ask as a client: use a client's own key"));
         };
         match request {
+            Request::DataSets(from) => self.tell(connection, &Reply::DataSets(self.data_sets.told(Some(client), from))),
             Request::Status => {
                 let status = self.status(Some((client, &connection.fingerprint())));
                 self.tell(connection, &Reply::Status(Box::new(status)))
@@ -407,7 +411,6 @@ impl Party {
             stores,
             runs,
             sessions: self.places.sessions(),
-            data_sets: self.data_sets.list(|head| client.is_none_or(|(client, _)| head.serves(client))),
         }
     }
 

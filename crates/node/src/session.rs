@@ -166,6 +166,8 @@ fn run(party: &Party, mut client: Connection, agreement: Agreement, reservation:
         alone: hello.terms.without_dealer,
         client_computes: hello.terms.parties.contains(&hello.client),
         parties: &hello.terms.parties,
+        config: &party.config,
+        key: hello.client,
         memory: &party.memory,
         asking,
         place: &place,

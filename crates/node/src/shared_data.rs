@@ -7,7 +7,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use covey_messages::{DataSet, Hex, MAX_ROWS, RowsRun, ShareData, StoreMessage, is_name, one_line};
+use covey_messages::{
+    DataSet, DataSetName, Hex, Key, MAX_DATA_SETS, MAX_NAMED, MAX_ROWS, RowsRun, ShareData, StoreMessage, is_name,
+};
 use covey_program::Program;
 use covey_protocols::any_party::AnyParty;
 use covey_protocols::cost::CHECK;
@@ -17,19 +19,17 @@ use covey_runtime::{INPUTS, RowForm, RuntimeError};
 use covey_transport::{Endpoint, Network, Session as Streams};
 use zeroize::Zeroizing;
 
-use crate::config::AllowedClient;
+use crate::config::{AllowedClient, PartyConfig};
 use crate::data_sets::{DataSetStore, Head, Rows, Writing};
 use crate::history::History;
 use crate::lanes::over;
 use crate::others::Others;
 use crate::resuming::name_of;
 
-/// Most elements of a piece of more than one row.
-const PIECE: usize = 1 << 20;
+/// Most pieces of a data set, with those of each input counted: each is a gate.
+const PIECES: usize = 1 << 16;
 /// Most readers of a data set.
 const READERS: usize = 256;
-/// Most data sets of a session.
-const ATTACHED: usize = 256;
 
 /// A party's share of an input.
 pub(crate) type Share<W> = <AnyParty<W> as covey_protocols::Session>::Arith;
@@ -39,6 +39,13 @@ pub(crate) struct SharedData<'a> {
     pub store: &'a DataSetStore,
     pub streams: &'a Streams,
     pub client: &'a AllowedClient,
+    /// The key by which the client came.
+    pub key: Key,
+    /// All parties' keys, in role order, and whether a party that has one key now had another then.
+    pub parties: &'a [Key],
+    pub config: &'a PartyConfig,
+    /// The client is one of the parties.
+    pub client_computes: bool,
     /// The program, and for which protocol and ring the rows are shared.
     pub program: Hex<32>,
     pub protocol: String,
@@ -50,24 +57,30 @@ pub(crate) struct SharedData<'a> {
 impl SharedData<'_> {
     /// What is wrong with a request to share rows, and elements of a piece.
     pub fn check(&self, asked: &ShareData, program: &Program) -> Result<usize, String> {
-        let ShareData { name, rows, piece, readers, .. } = asked;
+        let ShareData { name, rows, readers, .. } = asked;
         let form = RowForm::of(program).map_err(|error| error.to_string())?;
         if !is_name(name) {
             return Err("a data set whose name is empty, too long or not printable".into());
         }
-        if !(1..=MAX_ROWS).contains(rows) || !(1..=*rows).contains(piece) {
-            return Err(format!("a data set of {rows} rows, {piece} at a time: 1 to {MAX_ROWS} go"));
+        if !(1..=MAX_ROWS).contains(rows) {
+            return Err(format!("a data set of {rows} rows: 1 to {MAX_ROWS} go"));
         }
         if readers.len() > READERS {
             return Err(format!("{} clients that may use a data set: {READERS} go", readers.len()));
         }
-        let of_row = form.elements().fold(0usize, usize::saturating_add);
-        let elements = of_row.saturating_mul(*piece as usize);
-        if *piece > 1 && elements > PIECE {
-            return Err(format!("rows in pieces of {elements} elements: {PIECE} go"));
+        if self.client_computes && !readers.is_empty() {
+            return Err(
+                "other clients that may use a data set of which it keeps a part itself: leave out --allow".into()
+            );
         }
-        self.store.check_owner(&self.program, name, &self.client.name)?;
-        Ok(elements)
+        let piece = form.piece(*rows as usize);
+        if (*rows as usize).div_ceil(piece).saturating_mul(program.inputs().len()) > PIECES {
+            return Err(format!(
+                "a data set of {rows} rows, which come in more than {PIECES} pieces: share it in parts"
+            ));
+        }
+        self.store.check_room(&self.program, name, &self.client.name)?;
+        Ok(form.elements().fold(0usize, usize::saturating_add).saturating_mul(piece))
     }
 
     /// Receives rows and keeps them, as all others do.
@@ -78,19 +91,19 @@ impl SharedData<'_> {
         party: &mut AnyParty<W>,
         program: &Program,
     ) -> Result<DataSet, String> {
-        let ShareData { name, rows, piece, readers, inference } = asked.clone();
+        let ShareData { name, rows, readers, inference } = asked.clone();
         let form = RowForm::of(program).map_err(|error| error.to_string())?;
         let version = self.agree(control, history)?;
-        let data_set = DataSet { name, version, rows };
+        let data_set = DataSet { name, owner: self.key, version, rows };
         let failed = |error: ProtocolError| over(self.streams, &RuntimeError::Protocol(error));
         let stuck =
             |error: std::io::Error| format!("it cannot store the data set: {error}; make room in its state folder");
         party.begin(Phase::Joint, inference).map_err(failed)?;
         party.enter(INPUTS, "inputs");
         let mut file: Option<Writing> = None;
-        let mut left = rows;
+        let (piece, mut left) = (form.piece(rows as usize), rows as usize);
         while left > 0 {
-            let count = piece.min(left) as usize;
+            let count = piece.min(left);
             let inputs = form.shapes(count).map(|shape| party.client_input(&shape)).collect::<Result<Vec<_>, _>>();
             let inputs: Vec<Vec<Tensor<W>>> =
                 inputs.map_err(failed)?.iter().map(|share| party.components(share)).collect();
@@ -103,7 +116,7 @@ impl SharedData<'_> {
             if let Some(file) = &mut file {
                 file.write(&packed(&inputs, count, self.ring)).map_err(stuck)?;
             }
-            left -= count as u32;
+            left -= count;
         }
         party.enter(CHECK, "check");
         party.check().map_err(failed)?;
@@ -121,15 +134,14 @@ impl SharedData<'_> {
     }
 
     /// The version of a data set that all roles are about to keep.
-    fn agree(&self, control: &mut dyn Endpoint, history: &History) -> Result<Hex<16>, String> {
+    fn agree(&self, control: &mut dyn Endpoint, history: &History) -> Result<Hex<32>, String> {
         let (asked, nonce) = (history.hash(), Hex::random().map_err(|error| error.to_string())?);
         self.others().tell(control, &StoreMessage::KeepingData { history: asked, nonce })?;
         let mut nonces = vec![(self.streams.me(), nonce)];
         for from in self.others().ids() {
             match self.others().hear(control, from)? {
                 StoreMessage::KeepingData { history, nonce } if history == asked => nonces.push((from, nonce)),
-                StoreMessage::KeepingData { .. } => return Err(self.asked_otherwise(from)),
-                _ => return Err(self.others().unexpected(from)),
+                _ => return Err(self.asked_otherwise(from)),
             }
         }
         Ok(name_of("covey 2026 data sets: version", nonces))
@@ -138,68 +150,76 @@ impl SharedData<'_> {
     /// Makes the rows of these data sets what runs may name, in versions that all roles have.
     pub fn attach(
         &mut self,
-        names: &[String],
+        names: &[DataSetName],
         control: &mut dyn Endpoint,
         history: &mut History,
     ) -> Result<Vec<DataSet>, String> {
-        self.attached.clear();
-        let distinct = names.iter().collect::<HashSet<_>>().len() == names.len();
-        if !distinct || names.len() > ATTACHED || !names.iter().all(|name| is_name(name)) {
+        if names.len() > MAX_DATA_SETS || !names.iter().all(|wanted| is_name(&wanted.name)) {
+            let client = &self.client.name;
             return Err(format!(
-                "'{}' asked for data sets that are no {ATTACHED} different names at most",
-                self.client.name
+                "'{client}' asked for more than {MAX_DATA_SETS} data sets, or for one whose name is none"
             ));
         }
-        let mut attached = Vec::with_capacity(names.len());
-        for name in names {
-            let rows = self.store.open(&self.program, name, self.client)?;
-            let Head { protocol, ring, role, .. } = &rows.head;
-            if (&self.protocol, &self.ring.into(), &self.streams.me()) != (protocol, ring, role) {
-                return Err(format!(
-                    "the data set '{}' is shared for {protocol} with this party as P{role}: have its owner share it again",
-                    one_line(name)
-                ));
-            }
-            attached.push(rows);
-        }
-        let sets: Vec<DataSet> = attached.iter().map(|rows| rows.head.data_set.clone()).collect();
+        let opened = names.iter().map(|wanted| self.open(wanted)).collect::<Result<Vec<_>, _>>()?;
+        let sets: Vec<DataSet> = opened.iter().map(|rows| rows.head.data_set.clone()).collect();
         if sets.iter().map(|set| u64::from(set.rows)).sum::<u64>() > u64::from(MAX_ROWS) {
             return Err(format!("data sets of more than {MAX_ROWS} rows together"));
+        }
+        if sets.iter().map(|set| set.version).collect::<HashSet<_>>().len() < sets.len() {
+            return Err("a data set that is attached twice: name each once".into());
         }
         self.others().tell(control, &StoreMessage::DataSets(sets.clone()))?;
         for from in self.others().ids() {
             match self.others().hear(control, from)? {
                 StoreMessage::DataSets(same) if same == sets => {}
                 StoreMessage::DataSets(others) => {
-                    let differs = sets.iter().zip(&others).find(|(own, other)| own != other);
-                    let name = differs.map_or("of the session", |(own, _)| &own.name);
+                    let called =
+                        |sets: &[DataSet]| sets.iter().map(|set| (set.name.clone(), set.owner)).collect::<Vec<_>>();
+                    let Some(differs) = opened.iter().zip(&others).find(|(own, other)| own.head.data_set != **other)
+                    else {
+                        return Err(self.asked_otherwise(from));
+                    };
+                    if called(&sets) != called(&others) {
+                        return Err(self.asked_otherwise(from));
+                    }
                     return Err(format!(
-                        "{} has another version of the data set '{}' than this party: have its owner share it again",
+                        "{} has another version of the data set '{}' than this party: try again, or have its owner share it again",
                         self.streams.name(from),
-                        one_line(name)
+                        differs.0.name()
                     ));
                 }
-                _ => return Err(self.others().unexpected(from)),
+                _ => return Err(self.asked_otherwise(from)),
             }
         }
-        self.attached = attached;
+        self.attached = opened;
         history.add(&sets);
         Ok(sets)
     }
 
-    /// That the rows of a request are there, as many for each run as it takes and none twice in a run; and that all roles were asked
-    /// for the same.
-    pub fn admit(
-        &self,
-        asked: &RowsRun,
-        program: &Program,
-        control: &mut dyn Endpoint,
-        history: &History,
-    ) -> Result<(), String> {
+    /// A data set that is shared among these parties in these roles.
+    fn open(&self, wanted: &DataSetName) -> Result<Arc<Rows>, String> {
+        let rows = self.store.open(&self.program, wanted, self.client)?;
+        let Head { protocol, ring, role, parties, .. } = &rows.head;
+        let me = self.streams.me();
+        let here =
+            (&self.protocol, &self.ring.into(), &me, self.parties.len()) == (protocol, ring, role, parties.len());
+        let same = |(index, (then, now)): (usize, (&Key, &Key))| index == me || self.config.same_peer(&then.0, &now.0);
+        match here && parties.iter().zip(self.parties).enumerate().all(same) {
+            true => Ok(rows),
+            false => Err(format!(
+                "the data set '{}' is shared for {protocol} among other parties, or with this one as P{role}: have its owner share it \
+                 again",
+                rows.name()
+            )),
+        }
+    }
+
+    /// What is wrong with the rows of a request: they are there, as many for each run as it takes and none twice in a run.
+    pub fn admit(&self, asked: &RowsRun, program: &Program) -> Result<(), String> {
         let RowsRun { run, rows } = asked;
         let form = RowForm::of(program).map_err(|error| error.to_string())?;
         let each = form.of_run(run.batch).filter(|each| each.checked_mul(run.count as usize) == Some(rows.len()));
-        let each = each.ok_or_else(|| {
+        let each = each.filter(|_| rows.len() <= MAX_NAMED).ok_or_else(|| {
             let due = form.of_run(1).unwrap_or_default();
             format!("{} runs of {} samples on {} rows: a sample takes {due}", run.count, run.batch, rows.len())
         })?;
@@ -210,13 +230,16 @@ impl SharedData<'_> {
         if rows.chunks(each.max(1)).any(|run| run.iter().collect::<HashSet<_>>().len() < run.len()) {
             return Err("a run that takes a row twice".into());
         }
+        Ok(())
+    }
+
+    /// That all roles were asked for the same until now, the runs to come included.
+    pub fn compare(&self, control: &mut dyn Endpoint, history: &History) -> Result<(), String> {
         let asked = history.hash();
-        self.others().tell(control, &StoreMessage::OnRows(asked))?;
+        self.others().tell(control, &StoreMessage::History(asked))?;
         for from in self.others().ids() {
-            match self.others().hear(control, from)? {
-                StoreMessage::OnRows(same) if same == asked => {}
-                StoreMessage::OnRows(_) => return Err(self.asked_otherwise(from)),
-                _ => return Err(self.others().unexpected(from)),
+            if self.others().hear(control, from)? != StoreMessage::History(asked) {
+                return Err(self.asked_otherwise(from));
             }
         }
         Ok(())
@@ -265,9 +288,7 @@ impl SharedData<'_> {
             if row - first < data_set.rows {
                 return match *row_bytes == out.len() as u64 {
                     true => set.read(row - first, out),
-                    false => {
-                        Err(format!("the rows of the data set '{}' are not this role's", one_line(&data_set.name)))
-                    }
+                    false => Err(format!("the rows of the data set '{}' are not this role's", set.name())),
                 };
             }
             first += data_set.rows;
@@ -275,7 +296,7 @@ impl SharedData<'_> {
         Err(format!("row {row} is in no data set"))
     }
 
-    fn head(&self, data_set: DataSet, readers: Vec<covey_messages::Key>, components: usize, row_bytes: u64) -> Head {
+    fn head(&self, data_set: DataSet, readers: Vec<Key>, components: usize, row_bytes: u64) -> Head {
         Head {
             owner: self.client.name.clone(),
             readers,
@@ -283,6 +304,7 @@ impl SharedData<'_> {
             protocol: self.protocol.clone(),
             ring: self.ring.into(),
             role: self.streams.me(),
+            parties: self.parties.to_vec(),
             data_set,
             components,
             row_bytes,

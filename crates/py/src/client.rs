@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use covey_client::{ClientConfig, ClientError, Inferences, Progress, Resumption, SessionOptions, Waiting};
 use covey_data_owner::OwnSession;
 use covey_messages::config::Peer;
-use covey_messages::{Done, Hex, IN_FLIGHT, OptionsMessage, PartyStatus, PhaseMessage, Usage};
+use covey_messages::{DataSetName, Done, Hex, IN_FLIGHT, Key, OptionsMessage, PartyStatus, PhaseMessage, Usage};
 use covey_node::{PartyConfig, own_stores};
 use covey_protocols::circuits::UnknownAdder;
 use covey_protocols::{Options, UnknownLinearMethod};
@@ -284,8 +284,14 @@ impl Session {
         })
     }
 
-    /// Makes the rows of these data sets what `infer_rows` may name. Returns the data sets as JSON.
-    fn attach(&self, py: Python<'_>, names: Vec<String>) -> PyResult<String> {
+    /// Makes the rows of these data sets, of any owner or of the one whose key is given, what `infer_rows` may name. Returns the data sets
+    /// as JSON.
+    fn attach(&self, py: Python<'_>, names: Vec<(String, Option<String>)>) -> PyResult<String> {
+        let name = |(name, owner): (String, Option<String>)| {
+            let owner = owner.map(|key| key.parse().map(Key)).transpose().map_err(Failure::from)?;
+            Ok::<_, Failure>(DataSetName { name, owner })
+        };
+        let names = names.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
         self.work(py, None, move |session, _| Ok(serde_json::to_string(&session.attach(&names)?)?))
     }
 

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use covey_client::{ClientConfig, ClientError, own_role};
-use covey_messages::{Deleted, Hex};
-use covey_node::{Holdings, Operator, PartyConfig, delete_own_material};
+use covey_messages::config::Peer;
+use covey_messages::{DataSetUse, Deleted, Hex};
+use covey_node::{Holdings, Operator, PartyConfig, delete_own_data, delete_own_material, own_data_sets};
 use covey_protocols::kind::ProtocolKind;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -85,7 +86,36 @@ pub(crate) fn delete_store(py: Python<'_>, config: PathBuf, program: Option<Stri
 pub(crate) fn delete_data(py: Python<'_>, config: PathBuf, program: String, name: String) -> PyResult<String> {
     attended(py, None, move |_| {
         let (config, program) = (ClientConfig::read(config)?, hash(&program)?);
-        Ok(Value::Array(reports(&config, covey_client::delete_data(&config, program, &name))).to_string())
+        let mut reports = reports(&config, covey_client::delete_data(&config, program, &name));
+        if own_role(&config, ProtocolKind::TwoParty).is_some() {
+            let own = delete_own_data(&config.state, &program, &name);
+            reports.push(report(&config.name, own.map_err(ClientError::Request)));
+        }
+        Ok(Value::Array(reports).to_string())
+    })
+}
+
+/// The data sets that each party which the file `config` names keeps for this client, or a party for whoever runs it, as JSON: the
+/// party's `name` and its `data_sets`, or the `error`. Also what this data owner has as a party itself.
+#[pyfunction]
+pub(crate) fn data_sets(py: Python<'_>, config: PathBuf, of_party: bool) -> PyResult<String> {
+    attended(py, None, move |_| {
+        let config = match of_party {
+            true => {
+                let party = PartyConfig::read(config)?;
+                as_client(&party, vec![party.as_peer()])?
+            }
+            false => ClientConfig::read(config)?,
+        };
+        let told = |(party, answer): (&Peer, Result<Vec<DataSetUse>, ClientError>)| match answer {
+            Ok(data_sets) => json!({ "name": party.name, "data_sets": data_sets }),
+            Err(error) => json!({ "name": party.name, "error": Failure::new(error).into_line() }),
+        };
+        let mut all: Vec<Value> = config.parties.iter().zip(covey_client::data_sets(&config)).map(told).collect();
+        if !of_party && own_role(&config, ProtocolKind::TwoParty).is_some() {
+            all.push(json!({ "name": config.name, "data_sets": own_data_sets(&config.state) }));
+        }
+        Ok(Value::Array(all).to_string())
     })
 }
 

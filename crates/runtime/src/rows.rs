@@ -10,6 +10,9 @@ use covey_ring::{Tensor, Word, fixed};
 use crate::RuntimeError;
 use crate::data::{Input, range, refusal};
 
+/// Elements of rows that are shared at a time, about: what a party holds of them in memory.
+const PIECE: usize = 1 << 18;
+
 /// What the rows of a program's inputs are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowForm {
@@ -63,6 +66,12 @@ impl RowForm {
     /// Rows of a run over `batch` samples; `None` where they are more than can be counted.
     pub fn of_run(&self, batch: usize) -> Option<usize> {
         self.of_sample.checked_mul(batch)
+    }
+
+    /// How many of `rows` rows are shared at a time; the last time it may be fewer.
+    pub fn piece(&self, rows: usize) -> usize {
+        let of_row = self.elements().fold(0usize, usize::saturating_add).max(1);
+        (PIECE / of_row).min(rows).max(1)
     }
 
     /// Elements of each input's part of a row, in the program's order.
@@ -176,6 +185,7 @@ mod tests {
         let program = builder.build().unwrap();
         let form = RowForm::of(&program).unwrap();
         assert_eq!((form.of_run(4), form.elements().collect::<Vec<_>>()), (Some(4), vec![6]));
+        assert_eq!((form.piece(9), form.piece(1 << 20)), (9, (1 << 18) / 6));
         assert_eq!(form.shapes(5).collect::<Vec<_>>(), [[5, 2, 3]]);
         let data = input("x", &[2, 2, 3], &[0.0, 0.25, 0.5, 0.75, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
         assert_eq!(form.count(&program, std::slice::from_ref(&data)).unwrap(), 2);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,7 +65,7 @@ def share(
     ):
         kept = session.share_data(name, rows, allow=allow or (), progress=report)
     if as_json:
-        console.print_json({"name": kept.name, "version": kept.version, "rows": kept.rows})
+        console.print_json(asdict(kept))
         return
     used_by = "you alone" if not allow else f"you and {len(allow)} other client(s)"
     console.say(
@@ -128,23 +129,14 @@ def _kept(config: Path | None, state: Path | None) -> list[dict[str, Any]]:
     from covey import _core
 
     folder = holdings.folder_of(config, state)
-    if folder is None:
-        answers = json.loads(_core.status(os.fspath(config)))  # type: ignore[arg-type]
-        for answer in answers:
-            if "error" in answer:
-                console.warn(answer["error"])
-        if all("error" in answer for answer in answers):
-            raise CoveyError("no party answers: `covey doctor` says more")
-        return [
-            {**entry, "party": answer["name"]}
-            for answer in answers
-            for entry in answer.get("status", {}).get("data_sets", [])
-        ]
     if config is not None:
-        try:
-            status = json.loads(_core.own_status(os.fspath(config)))
-        except CoveyError:
-            pass  # it does not serve
-        else:
-            return [{**entry, "party": status["name"]} for entry in status["data_sets"]]
-    return [{**entry, "party": ""} for entry in json.loads(_core.look(os.fspath(folder)))["data_sets"]]
+        answers = json.loads(_core.data_sets(os.fspath(config), folder is not None))
+        failed = [answer["error"] for answer in answers if "error" in answer]
+        if folder is None or not failed:
+            for problem in failed:
+                console.warn(problem)
+            if len(failed) == len(answers):
+                raise CoveyError("no party answers: `covey doctor` says more")
+            kept = ((answer["name"], answer.get("data_sets", [])) for answer in answers)
+            return [{**entry, "party": name} for name, entries in kept for entry in entries]
+    return [{**entry, "party": ""} for entry in json.loads(_core.look(os.fspath(folder)))["data_sets"]]  # type: ignore[arg-type]

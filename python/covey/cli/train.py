@@ -18,6 +18,7 @@ from covey.cli.sessions import session_of
 from covey.errors import CoveyError, OptionError
 
 if TYPE_CHECKING:
+    from covey.client import DataSet
     from covey.training.optimizers import Optimizer
     from covey.training.trainer import Epoch
 
@@ -31,7 +32,7 @@ DataSets = Annotated[
     typer.Option(
         "--data-set",
         metavar="NAME",
-        help="In place of --data and --labels: a data set that the parties keep; may be given again.",
+        help="In place of --data and --labels: a data set that the parties keep, or KEY/NAME; may be given again.",
     ),
 ]
 Loss = Annotated[str, typer.Option(help="cross-entropy, binary-cross-entropy or mse.")]
@@ -163,7 +164,7 @@ def train(
             if trainer.taken:
                 console.note(f"step {trainer.taken} is the latest checkpoint: the run continues there")
             with console.progress(quiet=as_json) as report:
-                samples = SharedData(data_set) if data_set else data
+                samples = SharedData(data_set, _tell) if data_set else data
                 for epoch in trainer.fit(samples, labels, epochs, seed=seed, progress=report):
                     _show(epoch, as_json)
             if out is not None:
@@ -209,6 +210,10 @@ def _optimizer(
     if name == "adamw":
         return adamw(lr, 0.01 if decay is None else decay, clip=clips[0], clip_norm=clips[1])
     raise OptionError(f"optimizer '{name}' is unknown: use sgd, adam or adamw")
+
+
+def _tell(attached: DataSet) -> None:
+    console.note(f"{attached.rows:,} rows of '{attached.name}' of {attached.owner}, version {attached.version[:12]}")
 
 
 def _show(epoch: Epoch, as_json: bool) -> None:

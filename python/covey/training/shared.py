@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 
 class SharedData:
-    """The rows of data sets that parties keep for a job, one set after the other, in place of samples and labels."""
+    """The rows of data sets that parties keep for a job, one set after the other, in place of samples and labels.
 
-    def __init__(self, names: Sequence[str]) -> None:
+    A data set is its name or, where several owners have one of the name, KEY/NAME with its owner's key. `tell` hears of
+    each that is attached.
+    """
+
+    def __init__(self, names: Sequence[str], tell: Callable[[DataSet], None] = lambda _: None) -> None:
         if isinstance(names, str) or not names:
             raise OptionError("name the data sets in a list: SharedData(['records'])")
-        self.names = list(names)
+        self.names, self.tell = list(names), tell
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ def attached(session: Any, shared: SharedData, batch: int) -> SharedRecords:
     if not hasattr(session, "attach"):
         raise OptionError("protocol clear has no parties that keep data sets: give it --data and --labels")
     records = SharedRecords(session.attach(shared.names))
+    for one in records.data_sets:
+        shared.tell(one)
     if len(records) < batch:
         raise DataError(
             f"the data sets have {len(records)} rows, and a minibatch takes {batch}: attach more, or compile a smaller "

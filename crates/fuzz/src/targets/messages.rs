@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use covey_messages::{
-    self as messages, Check, Checkpoint, DataSet, Done, Fill, Hex, Infer, Join, MessageError, PartyMessage,
-    PhaseMessage, Proceed, Reply, Request, Resumed, RingMessage, RowsRun, Run as Runs, SessionReply, SessionRequest,
-    ShareData, StoreMessage, TakeRole, Terms, Usage,
+    self as messages, Check, Checkpoint, DataSet, DataSetName, Done, Fill, Hex, Infer, Join, Key, MessageError,
+    PartyMessage, PhaseMessage, Proceed, Reply, Request, Resumed, RingMessage, RowsRun, Run as Runs, SessionReply,
+    SessionRequest, ShareData, StoreMessage, TakeRole, Terms, Usage,
 };
 use covey_protocols::Options;
 use covey_ring::Ring;
@@ -103,8 +103,10 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let checkpoint = Checkpoint { runs: 7, batch: 1, name: Hex([4; 16]) };
     let (job, history, nonce) = (Hex([3; 16]), Hex([8; 32]), Hex([9; 16]));
     let keeping = StoreMessage::Keeping { job, runs: 7, history, nonce };
-    let data_set = DataSet { name: "records".into(), version: Hex([4; 16]), rows: 9 };
-    let share_data = ShareData { name: "records".into(), rows: 9, piece: 4, readers: Vec::new(), inference: 2 };
+    let owner = Key(format!("covey:{}", "0a".repeat(32)).parse().expect("a key"));
+    let data_set = DataSet { name: "records".into(), owner, version: Hex([4; 32]), rows: 9 };
+    let data_set_name = DataSetName { name: "records".into(), owner: Some(owner) };
+    let share_data = ShareData { name: "records".into(), rows: 9, readers: vec![owner], inference: 2 };
     let run_rows = RowsRun { run: runs, rows: vec![3, 8] };
     let (protocol, program, client) = ("trio".to_string(), Hex([6; 32]), "data".to_string());
     let check = Check { protocol, program, role: 1, parties: Vec::new(), client, without_dealer: false };
@@ -137,12 +139,12 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("checkpoints".into(), messages::encode(&StoreMessage::Checkpoints(vec![checkpoint]))),
         ("chosen".into(), messages::encode(&StoreMessage::Chosen(Resumed::Lacking(2)))),
         ("share-data".into(), messages::encode(&SessionRequest::ShareData(share_data))),
-        ("attach".into(), messages::encode(&SessionRequest::Attach(vec!["records".into()]))),
+        ("attach".into(), messages::encode(&SessionRequest::Attach(vec![data_set_name]))),
         ("run-rows".into(), messages::encode(&SessionRequest::RunRows(run_rows))),
         ("attached".into(), messages::encode(&SessionReply::Attached(vec![data_set.clone()]))),
-        ("keeping-data".into(), messages::encode(&StoreMessage::KeepingData { history, nonce })),
+        ("keeping-data".into(), messages::encode(&StoreMessage::KeepingData { history, nonce: history })),
         ("data-sets".into(), messages::encode(&StoreMessage::DataSets(vec![data_set]))),
-        ("on-rows".into(), messages::encode(&StoreMessage::OnRows(history))),
+        ("history".into(), messages::encode(&StoreMessage::History(history))),
     ]
 }
 

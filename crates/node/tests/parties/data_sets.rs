@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use covey_client::{Session, delete_data};
 use covey_messages::PhaseMessage::Joint;
-use covey_messages::{RowsRun, Run, SessionReply, SessionRequest, ShareData};
+use covey_messages::{DataSetName, RowsRun, Run, SessionReply, SessionRequest, ShareData};
 use covey_protocols::kind::ProtocolKind::{Beaver, Quad, Trio, TwoParty};
 use covey_ring::Ring;
 use covey_runtime::Input;
@@ -43,8 +43,12 @@ fn share_both(cluster: &Cluster, model: &Model, [first, second]: [&[f64]; 2]) {
     open(cluster, model, "data").share_data("second", &[], &as_rows(second), &mut |_, _| {}).unwrap();
 }
 
-fn both() -> [String; 2] {
-    ["first".into(), "second".into()]
+fn called(name: &str) -> DataSetName {
+    DataSetName { name: name.into(), owner: None }
+}
+
+fn both() -> [DataSetName; 2] {
+    ["first", "second"].map(called)
 }
 
 fn files(cluster: &Cluster, role: usize) -> Vec<PathBuf> {
@@ -99,7 +103,7 @@ fn samples_of_an_ordinary_network_are_rows() {
             ..cluster.options()
         };
         let mut session = Session::open(&cluster.client("data"), &model.program, options).unwrap();
-        session.attach(&["images".into()]).unwrap();
+        session.attach(&[called("images")]).unwrap();
         let done = session.infer_rows(1, &[vec![2], vec![0], vec![1]], false, &mut |_| {}).unwrap();
         for (row, outputs) in [2, 0, 1].into_iter().zip(&done.outputs) {
             let image = ("image".to_string(), vec![1, 1, 8, 8], pixels[row * 64..(row + 1) * 64].to_vec());
@@ -119,12 +123,21 @@ fn a_data_set_serves_its_owner_and_whom_it_names_and_no_one_once_it_is_deleted()
     let refused = |error| message(error);
     let refusal = refused(open(&cluster, &model, "owner").attach(&both()).unwrap_err());
     assert!(refusal.contains("no data set 'second'") && refusal.contains("'owner' may use"), "{refusal}");
-    let taken = open(&cluster, &model, "owner").share_data("second", &[], &as_rows(&[0.0]), &mut |_, _| {});
-    let refusal = refused(taken.unwrap_err());
-    assert!(refusal.contains("which another client has shared"), "{refusal}");
     let hash = model.program.hash().into();
     let not_its = delete_data(&cluster.client("data"), hash, "first");
-    assert!(not_its.into_iter().all(|answer| message(answer.unwrap_err()).contains("another client has shared")));
+    assert!(not_its.into_iter().all(|answer| answer.unwrap().data_sets == 0));
+    // Another owner's of the same name is another data set.
+    open(&cluster, &model, "owner")
+        .share_data("second", &[key(&cluster, "data")], &as_rows(&[0.0]), &mut |_, _| {})
+        .unwrap();
+    let refusal = refused(open(&cluster, &model, "data").attach(&both()).unwrap_err());
+    assert!(refusal.contains("several owners have a data set 'second'"), "{refusal}");
+    let owner = Some(covey_messages::Key(key(&cluster, "owner")));
+    let of_owner = open(&cluster, &model, "data").attach(&[DataSetName { owner, ..called("second") }]).unwrap();
+    assert_eq!((of_owner[0].rows, Some(of_owner[0].owner)), (1, owner));
+    let listed = covey_client::data_sets(&cluster.client("data"));
+    assert!(listed.into_iter().all(|party| party.unwrap().len() == 3));
+    delete_data(&cluster.client("owner"), hash, "second");
     // What cannot be asked for is refused before anything is sent, and the session goes on.
     let mut session = open(&cluster, &model, "data");
     let row = |rows: &[u32]| vec![rows.to_vec()];
@@ -212,7 +225,7 @@ fn no_two_parties_run_on_different_rows() {
     cluster.share(&model);
     share_both(&cluster, &model, [&numbers(1, 4), &numbers(2, 4)]);
     let attach = |raw: &mut Raw, names: [&str; 3]| {
-        let requests = names.map(|name| SessionRequest::Attach(vec![name.into()]));
+        let requests = names.map(|name| SessionRequest::Attach(vec![called(name)]));
         ask(raw, requests.into_iter().enumerate());
     };
     // Different rows of one set, and the same rows after different requests.
@@ -236,7 +249,7 @@ fn no_two_parties_run_on_different_rows() {
     let mut raw = Raw::open(&cluster, &model);
     attach(&mut raw, ["first", "first", "second"]);
     let refusal = answer(&mut raw, 0, &cluster).unwrap_err().to_string();
-    assert!(refusal.contains("another version of the data set"), "{refusal}");
+    assert!(refusal.contains("for something else than this party"), "{refusal}");
     // What no client of ours asks for.
     for (rows, expected) in [
         (vec![0, 1, 2, 4], "row 4 where the attached data sets have 4"),
@@ -258,20 +271,22 @@ fn no_two_parties_run_on_different_rows() {
 fn no_two_parties_keep_different_data_sets_as_one() {
     let (cluster, model) = (Cluster::start_of(Trio), fading(false));
     cluster.share(&model);
-    let share = |rows, piece, readers: &[&str]| {
+    let share = |rows, readers: &[&str]| {
         let readers = readers.iter().map(|name| covey_messages::Key(key(&cluster, name))).collect();
-        SessionRequest::ShareData(ShareData { name: "mine".into(), rows, piece, readers, inference: 1 })
+        SessionRequest::ShareData(ShareData { name: "mine".into(), rows, readers, inference: 1 })
     };
-    for other in [share(5, 4, &[]), share(4, 2, &[]), share(4, 4, &["owner"])] {
+    for other in [share(5, &[]), share(4, &["owner"])] {
         let mut raw = Raw::open(&cluster, &model);
-        ask(&mut raw, [share(4, 4, &[]), share(4, 4, &[]), other].into_iter().enumerate());
+        ask(&mut raw, [share(4, &[]), share(4, &[]), other].into_iter().enumerate());
         let refusal = answer(&mut raw, 0, &cluster).unwrap_err().to_string();
         assert!(refusal.contains("for something else than this party"), "{refusal}");
     }
+    let unnamed =
+        SessionRequest::ShareData(ShareData { name: String::new(), rows: 1, readers: Vec::new(), inference: 1 });
     for (bad, expected) in [
-        (share(0, 1, &[]), "0 rows"),
-        (share(4, 5, &[]), "4 rows, 5 at a time"),
-        (share(1 << 22, 1 << 22, &[]), "pieces"),
+        (share(0, &[]), "a data set of 0 rows"),
+        (share(u32::MAX, &[]), "a data set of 4294967295 rows"),
+        (unnamed, "whose name is empty"),
     ] {
         let mut raw = Raw::open(&cluster, &model);
         ask(&mut raw, cluster.roles().into_iter().map(|role| (role, bad.clone())));
@@ -279,4 +294,17 @@ fn no_two_parties_keep_different_data_sets_as_one() {
         assert!(refusal.contains(expected), "{refusal}");
     }
     assert!(cluster.roles().into_iter().all(|role| files(&cluster, role).is_empty()));
+}
+
+/// Shares that rest with the parties are computed with only where all are asked for the same: here one begins a new sequence, others go on.
+#[test]
+fn no_two_parties_go_on_with_different_sequences() {
+    let (cluster, model) = (Cluster::start_of(Trio), fading(false));
+    cluster.share(&model);
+    let mut raw = Raw::open(&cluster, &model);
+    let run = |continues| Run { phase: Joint, batch: 1, inference: 1, count: 1, continues, ends: false };
+    let requests = [true, true, false].map(|continues| SessionRequest::Run(run(continues)));
+    ask(&mut raw, requests.into_iter().enumerate());
+    let refusal = answer(&mut raw, 0, &cluster).unwrap_err().to_string();
+    assert!(refusal.contains("for something else than this party"), "{refusal}");
 }
