@@ -7,6 +7,7 @@ the program was exported with a symbolic or a fixed one.
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
 import re
@@ -49,15 +50,23 @@ def is_torch(source: object) -> bool:
     return torch is not None and isinstance(source, torch.nn.Module | torch.export.ExportedProgram)
 
 
-def load(source: Any, example_inputs: Any = None) -> Any:
-    """The program of a .pt2 file, a module with example inputs, or an exported program. Raises `ModelError`."""
+def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> Any:
+    """The program of a .pt2 file, a module with example inputs, or an exported program. Raises `ModelError`.
+
+    With `dropout` all Dropout nodes are in training mode, and others that drop are refused.
+    """
     torch = _torch(source)
     if isinstance(source, torch.export.ExportedProgram):
-        program = source
+        program = copy.deepcopy(source) if dropout else source
     elif isinstance(source, torch.nn.Module):
+        if dropout:
+            source = copy.deepcopy(source).eval()
+            _check_dropping_modules(torch, source)
         program = _export(torch, source, example_inputs)
     else:
         program = _read(torch, os.fspath(source))
+    if dropout:
+        _drop(program)
     try:
         with _quiet():
             return program.run_decompositions({})
@@ -71,15 +80,20 @@ def read(source: Any) -> Any:
     return source if isinstance(source, torch.export.ExportedProgram) else _read(torch, os.fspath(source))
 
 
-def examine(source: Any, name: str | None = None, example_inputs: Any = None) -> tuple[Graph, list[NodeError]]:
-    """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way."""
-    program = load(source, example_inputs)
+def examine(
+    source: Any, name: str | None = None, example_inputs: Any = None, *, dropout: bool = False
+) -> tuple[Graph, list[NodeError]]:
+    """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
+
+    With `dropout` the nodes of that operator stay; otherwise they do nothing.
+    """
+    program = load(source, example_inputs, dropout=dropout)
     if name is None:
         if isinstance(source, str | os.PathLike):
             name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
         elif not hasattr(source, "graph_signature"):
             name = type(source).__name__
-    return _Importer(program, name or "model").run()
+    return _Importer(program, name or "model", dropout).run()
 
 
 def runner(source: Any) -> tuple[int | None, Callable[[list[Any]], list[Any]]]:
@@ -156,6 +170,26 @@ def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
         ) from None
 
 
+def _check_dropping_modules(torch: Any, module: Any) -> None:
+    """Refuse modules that drop inside of an operator: in evaluation mode nothing of it is left in the program."""
+    for path, part in module.named_modules():
+        if isinstance(part, torch.nn.MultiheadAttention | torch.nn.RNNBase) and part.dropout > 0:
+            raise UnsupportedError(path, type(part).__name__, "it drops elements of its own", "set its dropout to 0")
+
+
+def _drop(program: Any) -> None:
+    """Put a program's Dropout nodes into training mode. Raises `UnsupportedError` for other kinds of dropping."""
+    for node in program.graph.nodes:
+        target = str(node.target)
+        if target in ("aten.alpha_dropout.default", "aten.feature_dropout.default"):
+            name = _module(node)[1] or node.name
+            raise UnsupportedError(name, _plain(target), "it drops more than single elements", "use Dropout instead")
+        if target == "aten.dropout.default":
+            x, rate, _ = node.args
+            node.args = (x, rate, True)
+    program.graph_module.recompile()
+
+
 def _examples(torch: Any, example_inputs: Any) -> dict[str, Any]:
     """A tensor for each argument, by its name or its number."""
     if example_inputs is None:
@@ -217,9 +251,9 @@ class _Unknown:
 
 
 class _Importer:
-    def __init__(self, program: Any, name: str) -> None:
+    def __init__(self, program: Any, name: str, dropout: bool = False) -> None:
         self.program = program
-        self.scope = Scope(Graph(name), OPSET)
+        self.scope = Scope(Graph(name), OPSET, dropout=dropout)
         self.errors: list[NodeError] = []
         self.known: dict[Any, Any] = {}
         self.names = _Names(program.graph.nodes)
