@@ -189,6 +189,9 @@ def test_models_come_in_either_mode(tmp_path: Path) -> None:
             step = make(source, example, loss="cross-entropy", optimizer=covey.SGD(0.1), batch=4, dropout=True)
             rates += [entry.op.rate for entry in step.graph.nodes if isinstance(entry.op, Dropout)]
     assert rates == [0.4] * 12
+    rest = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Dropout(0.4, inplace=True), torch.nn.Linear(4, 3))
+    step = make(rest, (torch.zeros(2, 5),), loss="cross-entropy", optimizer=covey.SGD(0.1), batch=4, dropout=True)
+    assert sum(isinstance(entry.op, Dropout) for entry in step.graph.nodes) == 2
     for ratio in ({"ratio": 0.4}, {}):  # before it was an operand
         proto = perceptron()
         proto.graph.node.insert(2, node("Dropout", "relu", "kept", **ratio))

@@ -170,6 +170,12 @@ def test_mistakes_are_named(make: Callable[[], Any], saying: str) -> None:
         make()
 
 
+def test_what_is_no_schedule_is_refused() -> None:
+    wrong: Any = "cosine"
+    with pytest.raises(covey.OptionError, match=r"make one, such as covey\.schedules\.cosine"):
+        compiled(perceptron(), table(), optimizer=covey.SGD(0.1, schedule=wrong))
+
+
 def test_a_rate_that_rounds_to_nothing_is_named_with_its_step() -> None:
     optimizer = covey.SGD(0.1, schedule=schedules.step([7], 1e-12))
     with pytest.raises(covey.NodeError, match=r"the factor 2\.5e-14 at step 8 rounds to 0"):

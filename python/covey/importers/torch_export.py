@@ -66,7 +66,7 @@ def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> A
     else:
         program = _read(torch, os.fspath(source))
     if dropout:
-        _drop(program)
+        _drop(torch, program)
     try:
         with _quiet():
             return program.run_decompositions({})
@@ -177,16 +177,18 @@ def _check_dropping_modules(torch: Any, module: Any) -> None:
             raise UnsupportedError(path, type(part).__name__, "it drops elements of its own", "set its dropout to 0")
 
 
-def _drop(program: Any) -> None:
+def _drop(torch: Any, program: Any) -> None:
     """Put a program's Dropout nodes into training mode. Raises `UnsupportedError` for other kinds of dropping."""
     for node in program.graph.nodes:
-        target = str(node.target)
-        if target in ("aten.alpha_dropout.default", "aten.feature_dropout.default"):
+        kind = str(node.target).split(".")[1] if str(node.target).startswith("aten.") else ""
+        if kind.rstrip("_").endswith("_dropout") and kind != "native_dropout":
             name = _module(node)[1] or node.name
-            raise UnsupportedError(name, _plain(target), "it drops more than single elements", "use Dropout instead")
-        if target == "aten.dropout.default":
-            x, rate, _ = node.args
-            node.args = (x, rate, True)
+            reason = "it drops more than single elements"
+            raise UnsupportedError(name, _plain(str(node.target)), reason, "use Dropout instead")
+        if kind in ("dropout", "dropout_"):
+            arguments, _ = _bind(node.target._schema, node.args, node.kwargs)
+            node.args, node.kwargs = (arguments["input" if kind == "dropout" else "self"], arguments["p"], True), {}
+            node.target = torch.ops.aten.dropout.default
     program.graph_module.recompile()
 
 

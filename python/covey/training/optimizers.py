@@ -69,6 +69,8 @@ class Optimizer(ABC):
         """Raise `OptionError` for numbers that make no step."""
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise OptionError(f"learning rate {self.lr:g}: give a positive number")
+        if self.schedule is not None and not isinstance(self.schedule, Schedule):
+            raise OptionError("the schedule is none: make one, such as covey.schedules.cosine(1000)")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise OptionError(f"weight decay {self.weight_decay:g}: give 0 or a positive number")
         if self.clip is not None and not self.clip > 0:
