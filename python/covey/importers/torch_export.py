@@ -22,7 +22,7 @@ import numpy as np
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
-from covey.importers import moved
+from covey.importers import dropping, moved
 from covey.importers.onnx_node import BATCH, Scope
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode
@@ -61,12 +61,12 @@ def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> A
     elif isinstance(source, torch.nn.Module):
         if dropout:
             source = copy.deepcopy(source).eval()
-            _check_dropping_modules(torch, source)
+            dropping.check_modules(torch, source)
         program = _export(torch, source, example_inputs)
     else:
         program = _read(torch, os.fspath(source))
     if dropout:
-        _drop(torch, program)
+        dropping.drop(torch, program)
     try:
         with _quiet():
             return program.run_decompositions({})
@@ -168,28 +168,6 @@ def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
             f"torch.export cannot export {type(module).__name__} ({_first_line(error)}): see torch.export's own "
             f"advice, or export to ONNX"
         ) from None
-
-
-def _check_dropping_modules(torch: Any, module: Any) -> None:
-    """Refuse modules that drop inside of an operator: in evaluation mode nothing of it is left in the program."""
-    for path, part in module.named_modules():
-        if isinstance(part, torch.nn.MultiheadAttention | torch.nn.RNNBase) and part.dropout > 0:
-            raise UnsupportedError(path, type(part).__name__, "it drops elements of its own", "set its dropout to 0")
-
-
-def _drop(torch: Any, program: Any) -> None:
-    """Put a program's Dropout nodes into training mode. Raises `UnsupportedError` for other kinds of dropping."""
-    for node in program.graph.nodes:
-        kind = str(node.target).split(".")[1] if str(node.target).startswith("aten.") else ""
-        if kind.rstrip("_").endswith("_dropout") and kind != "native_dropout":
-            name = _module(node)[1] or node.name
-            reason = "it drops more than single elements"
-            raise UnsupportedError(name, _plain(str(node.target)), reason, "use Dropout instead")
-        if kind in ("dropout", "dropout_"):
-            arguments, _ = _bind(node.target._schema, node.args, node.kwargs)
-            node.args, node.kwargs = (arguments["input" if kind == "dropout" else "self"], arguments["p"], True), {}
-            node.target = torch.ops.aten.dropout.default
-    program.graph_module.recompile()
 
 
 def _examples(torch: Any, example_inputs: Any) -> dict[str, Any]:
