@@ -33,6 +33,7 @@ from covey.errors import (
 )
 from covey.local import local  # users write covey.local
 from covey.pretrained import Buckets, from_pretrained
+from covey.training import schedules  # users write covey.schedules
 
 if TYPE_CHECKING:
     from covey._core import Program, Weights
@@ -91,6 +92,7 @@ __all__ = [
     "generate",
     "local",
     "pareto",
+    "schedules",
     "tune",
     "verify",
 ]

@@ -115,6 +115,10 @@ class Op(ABC):
     def lower(self, low: Lowering, node: Node) -> Lowered:
         """Emit the program nodes that compute the result on integers."""
 
+    def in_run(self, run: int) -> Op:
+        """The operator as it is in a run of a sequence, counted from 0: most are the same in each."""
+        return self
+
     def stacked(self, build: Builder, *inputs: Value) -> Value:
         """The result for a minibatch, whose samples are a dimension in front of the operands' own.
 

@@ -43,14 +43,14 @@ def spans(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, tuple[float, f
     return found
 
 
-def each(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-    """Every activation of every part of a data set, each held no longer than it is read."""
+def each(graph: Graph, inputs: Mapping[str, Array], run: int = 0) -> Iterator[tuple[str, Array]]:
+    """Every activation of every part of a data set, each held no longer than it is read, in a sequence's run."""
     for part in parts(graph, inputs):
         values: dict[str, Array] = dict(part)
         readers = {name: len(graph.consumers(name)) for name in graph.values}
         yield from part.items()
         for node in graph.nodes:
-            values[node.output] = _evaluate(graph, node, values)
+            values[node.output] = _evaluate(graph, node, values, run)
             yield node.output, values[node.output]
             for name in set(node.inputs) & values.keys():
                 readers[name] -= 1
@@ -58,9 +58,9 @@ def each(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array
                     del values[name]
 
 
-def _evaluate(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array:
+def _evaluate(graph: Graph, node: Node, values: Mapping[str, Array], run: int = 0) -> Array:
     operands = (graph.parameters[name] if name in graph.parameters else values[name] for name in node.inputs)
-    return node.op.reference(*operands)
+    return node.op.in_run(run).reference(*operands)
 
 
 def parts(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[dict[str, Array]]:

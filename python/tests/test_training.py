@@ -50,11 +50,15 @@ def network(seed: int = 0) -> onnx.ModelProto:
     return builders.model(nodes, {"x": ["N", 1, 6, 6]}, ["scores"], constants)
 
 
-def perceptron(outputs: int = CLASSES) -> onnx.ModelProto:
+def perceptron(outputs: int = CLASSES, dropout: float = 0.0) -> onnx.ModelProto:
     rng = np.random.default_rng(1)
     nodes = [node("Gemm", "x w b", "hidden", transB=1), node("Relu", "hidden", "relu")]
-    nodes.append(node("Gemm", "relu v c", "scores", transB=1))
+    if dropout:
+        nodes.append(node("Dropout", "relu rate", "kept"))
+    nodes.append(node("Gemm", "kept v c" if dropout else "relu v c", "scores", transB=1))
     constants = {"w": builders.weights(rng, 8, 5), "b": np.zeros(8), "v": builders.weights(rng, outputs, 8)}
+    if dropout:
+        constants["rate"] = np.array(dropout)
     return builders.model(nodes, {"x": ["N", 5]}, ["scores"], {**constants, "c": np.zeros(outputs)})
 
 

@@ -23,7 +23,10 @@ EPOCHS = 2
 
 @pytest.fixture(scope="module")
 def job() -> covey.Job:
-    return compiled(perceptron(), table())
+    """All of which the number of a step decides: its learning rate, what is dropped, how weights are rounded."""
+    optimizer = covey.SGD(0.1, momentum=0.9, schedule=covey.schedules.cosine(15, warmup=3))
+    options = {"optimizer": optimizer, "dropout": True, "stochastic_rounding": True}
+    return compiled(perceptron(dropout=0.25), table(), **options)
 
 
 @pytest.fixture(scope="module")

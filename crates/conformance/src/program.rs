@@ -102,7 +102,7 @@ fn rested<P: Complete>(
 ) -> Result<CarriedShares<P>, Failure> {
     let Some(shares) = carried.shares(program) else { return Ok(carried) };
     let mut kept = shares.into_iter().map(|share| protocol.components(share));
-    let restored = CarriedShares::restored(program, batch, |shape| {
+    let restored = CarriedShares::restored(program, carried.runs(), batch, |shape| {
         let components = kept.next().unwrap_or_default();
         // Those of another shape, or one too many, are refused.
         let longer = components.iter().cloned().chain(components.first().cloned()).collect::<Vec<_>>();

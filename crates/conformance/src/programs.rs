@@ -299,6 +299,32 @@ pub fn sequence(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.build().map(Arc::new)
 }
 
+/// A sequence of which each run has other public numbers: a rate, elements that are dropped, and a dither before a shift.
+pub fn changing(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let mut b = ProgramBuilder::new("changing", ring);
+    let x = b.input("x", &[5, 7], 4);
+    b.bound(x, 6);
+    let mean = b.carried("mean", &[5, 7], 4);
+    b.bound(mean, 8);
+    let rate = op::Scheduled { multipliers: vec![3, -2], runs: vec![1], scale: 2 };
+    let rated = b.node("rate", rate, &[x]);
+    b.bound(rated, 8);
+    let dropped = b.node("drop", op::Dropout { seed: 7, threshold: 1 << 30, multiplier: -5, scale: 2 }, &[rated]);
+    b.bound(dropped, 11);
+    let dithered = b.node("dither", op::Dither { seed: 9, bits: 4 }, &[dropped]);
+    b.bound(dithered, 12);
+    let short = b.node("short", truncate(4), &[dithered]);
+    b.bound(short, 8);
+    let sum = b.node("sum", op::Add, &[mean, short]);
+    b.bound(sum, 9);
+    let half = op::MulShift { multipliers: vec![1], shift: 1, rounding: Rounding::Exact };
+    let fading = b.mul_shift("fading", half, sum, 4);
+    b.bound(fading, 8);
+    b.carry(mean, fading);
+    b.output(fading);
+    b.build().map(Arc::new)
+}
+
 /// Layers whose weights and biases are computed in the run, one of them the gradient of a kernel. Runs have one sample.
 pub fn computed_weights(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     let mut b = ProgramBuilder::new("computed weights", ring);

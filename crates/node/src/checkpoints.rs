@@ -125,7 +125,7 @@ impl CheckpointStore {
             let misfit = || FORMAT.corrupted(&path, "its shares are not this role's");
             party.share_of_components(shape, components).ok_or_else(misfit)
         };
-        let carried = CarriedShares::restored(program, checkpoint.batch, share)?;
+        let carried = CarriedShares::restored(program, checkpoint.runs, checkpoint.batch, share)?;
         payload.finish()?;
         Ok(carried)
     }

@@ -9,6 +9,7 @@
 mod registry;
 
 mod broadcast;
+mod coins;
 mod indexing;
 pub mod linear;
 mod operand;
@@ -61,6 +62,9 @@ operators! {
     bits: And, Or, Not, BitToInteger;
     select: Select;
     table: Table;
+    scheduled: Scheduled;
+    dropout: Dropout;
+    dither: Dither;
 }
 
 impl fmt::Display for Op {
@@ -94,6 +98,11 @@ impl Op {
     /// [`Operator::requirements`].
     pub fn requirements(&self, x: &Value, result: &Value) -> Requirements {
         dispatch!(self, op => op.requirements(x, result))
+    }
+
+    /// [`Operator::depends_on_run`].
+    pub fn depends_on_run(&self) -> bool {
+        dispatch!(self, op => op.depends_on_run())
     }
 
     /// [`Operator::scratch_elements`].

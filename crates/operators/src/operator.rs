@@ -46,6 +46,11 @@ pub trait Operator: Sized {
         Requirements::default()
     }
 
+    /// Says whether the number of the run in its sequence has a part in the result.
+    fn depends_on_run(&self) -> bool {
+        false
+    }
+
     /// Counts the elements of the largest tensor that it builds besides operands and result, for one sample.
     fn scratch_elements(&self, _x: &Value, _result: &Value) -> usize {
         0
@@ -166,6 +171,8 @@ pub struct Arguments<'a, P: Protocol + ?Sized> {
     pub result: &'a Value,
     /// Samples.
     pub batch: usize,
+    /// The number of the run in its sequence, from 0.
+    pub run: u64,
     /// The prepared weight of [`Fusion::Linear`].
     pub weight: Option<&'a P::Weight>,
     /// The shift that was joined.

@@ -243,6 +243,10 @@ fn check_node(parts: &Parts, node: &Node, defined: &mut [bool]) -> Result<(), St
             _ => {}
         }
     }
+    if node.op.depends_on_run() && parts.carried.is_empty() {
+        let problem = "depends on the number of the run in a sequence, and the program carries nothing from run to run";
+        return Err(format!("{problem}: leave it out, or carry a value"));
+    }
     let computed = node.op.result_type(&inputs, output, parts.ring)?;
     if (computed.batched, &computed.shape) != (output.batched, &output.shape) {
         let shown = Value { batched: computed.batched, shape: computed.shape, ..output.clone() };

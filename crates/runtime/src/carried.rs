@@ -14,17 +14,19 @@ pub struct CarriedShares<P: Protocol + ?Sized> {
     next: HashMap<ValueId, P::Arith>,
     /// What opens where the sequence ends.
     opens: HashMap<ValueId, P::Arith>,
+    /// Runs of the sequence so far, which is the number of the next.
+    runs: u64,
 }
 
 impl<P: Protocol + ?Sized> Default for CarriedShares<P> {
     fn default() -> Self {
-        CarriedShares { next: HashMap::new(), opens: HashMap::new() }
+        CarriedShares { next: HashMap::new(), opens: HashMap::new(), runs: 0 }
     }
 }
 
 impl<P: Protocol + ?Sized> CarriedShares<P> {
-    /// What a run over `batch` samples begins with: what the run before left, or zeros. Nothing is left here: a run that fails
-    /// carries nothing on.
+    /// The number of a run that begins, from 0, and what it begins with: what the run before left, or zeros. Nothing is left here: a
+    /// run that fails carries nothing on.
     ///
     /// # Errors
     /// If the run shall continue one that was none or had another number of samples.
@@ -34,8 +36,9 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         program: &Program,
         batch: usize,
         continues: bool,
-    ) -> Result<Vec<(ValueId, P::Arith)>, RuntimeError> {
-        let CarriedShares { next: mut before, .. } = std::mem::take(self);
+    ) -> Result<(u64, Vec<(ValueId, P::Arith)>), RuntimeError> {
+        let CarriedShares { next: mut before, runs, .. } = std::mem::take(self);
+        let run = if continues { runs } else { 0 };
         let one = |&Carried { value, .. }| {
             let shape = program.value(value).full_shape(batch);
             if !continues {
@@ -50,11 +53,17 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
                 }),
             }
         };
-        program.carried().iter().map(one).collect()
+        Ok((run, program.carried().iter().map(one).collect::<Result<_, _>>()?))
     }
 
-    /// Keeps what `computed` gives for the next run.
-    pub(crate) fn keep(&mut self, program: &Program, computed: impl Fn(ValueId) -> Option<P::Arith>) -> Option<()> {
+    /// Keeps what `computed` gives for the run after number `run`.
+    pub(crate) fn keep(
+        &mut self,
+        program: &Program,
+        run: u64,
+        computed: impl Fn(ValueId) -> Option<P::Arith>,
+    ) -> Option<()> {
+        self.runs = run.saturating_add(1);
         for pair in program.carried() {
             self.next.insert(pair.value, computed(pair.next)?);
             if let Some(id) = pair.opens {
@@ -77,17 +86,23 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         (!shares.is_empty()).then_some(shares)
     }
 
-    /// What a run over `batch` samples left, from its shares in the order of [`CarriedShares::shares`]; `share` gives the next one, of the
-    /// shape asked for.
+    /// Runs of the sequence so far.
+    pub fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// What the last of so many `runs` over `batch` samples left, from its shares in the order of [`CarriedShares::shares`]; `share` gives
+    /// the next one, of the shape asked for.
     ///
     /// # Errors
     /// Those of `share`.
     pub fn restored<E>(
         program: &Program,
+        runs: u64,
         batch: usize,
         mut share: impl FnMut(&[usize]) -> Result<P::Arith, E>,
     ) -> Result<Self, E> {
-        let mut restored = CarriedShares::default();
+        let mut restored = CarriedShares { runs, ..CarriedShares::default() };
         for pair in program.carried() {
             restored.next.insert(pair.value, share(&program.value(pair.value).full_shape(batch))?);
             if let Some(id) = pair.opens {

@@ -164,7 +164,7 @@ class Range(_message.Message):
     def __init__(self, low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("name", "source_op", "inputs", "outputs", "conv2d", "dense", "truncate", "mul_shift", "div_exact", "add", "sub", "mul", "shift_left", "relu", "clip", "max_pool", "sum_pool", "reshape", "transpose", "concat", "pad", "arg_max", "matmul", "gather", "less_than_zero", "is_negative", "bit_to_integer", "select", "table")
+    __slots__ = ("name", "source_op", "inputs", "outputs", "conv2d", "dense", "truncate", "mul_shift", "div_exact", "add", "sub", "mul", "shift_left", "relu", "clip", "max_pool", "sum_pool", "reshape", "transpose", "concat", "pad", "arg_max", "matmul", "gather", "less_than_zero", "is_negative", "bit_to_integer", "select", "table", "scheduled", "dropout", "dither")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SOURCE_OP_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +197,9 @@ class Node(_message.Message):
     BIT_TO_INTEGER_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    DROPOUT_FIELD_NUMBER: _ClassVar[int]
+    DITHER_FIELD_NUMBER: _ClassVar[int]
     name: str
     source_op: str
     inputs: _containers.RepeatedScalarFieldContainer[int]
@@ -226,7 +229,10 @@ class Node(_message.Message):
     bit_to_integer: BitToInteger
     select: Select
     table: Table
-    def __init__(self, name: _Optional[str] = ..., source_op: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., conv2d: _Optional[_Union[Conv2d, _Mapping]] = ..., dense: _Optional[_Union[Dense, _Mapping]] = ..., truncate: _Optional[_Union[Truncate, _Mapping]] = ..., mul_shift: _Optional[_Union[MulShift, _Mapping]] = ..., div_exact: _Optional[_Union[DivExact, _Mapping]] = ..., add: _Optional[_Union[Add, _Mapping]] = ..., sub: _Optional[_Union[Sub, _Mapping]] = ..., mul: _Optional[_Union[Mul, _Mapping]] = ..., shift_left: _Optional[_Union[ShiftLeft, _Mapping]] = ..., relu: _Optional[_Union[Relu, _Mapping]] = ..., clip: _Optional[_Union[Clip, _Mapping]] = ..., max_pool: _Optional[_Union[MaxPool, _Mapping]] = ..., sum_pool: _Optional[_Union[SumPool, _Mapping]] = ..., reshape: _Optional[_Union[Reshape, _Mapping]] = ..., transpose: _Optional[_Union[Transpose, _Mapping]] = ..., concat: _Optional[_Union[Concat, _Mapping]] = ..., pad: _Optional[_Union[Pad, _Mapping]] = ..., arg_max: _Optional[_Union[ArgMax, _Mapping]] = ..., matmul: _Optional[_Union[Matmul, _Mapping]] = ..., gather: _Optional[_Union[Gather, _Mapping]] = ..., less_than_zero: _Optional[_Union[LessThanZero, _Mapping]] = ..., is_negative: _Optional[_Union[IsNegative, _Mapping]] = ..., bit_to_integer: _Optional[_Union[BitToInteger, _Mapping]] = ..., select: _Optional[_Union[Select, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., **kwargs) -> None: ...
+    scheduled: Scheduled
+    dropout: Dropout
+    dither: Dither
+    def __init__(self, name: _Optional[str] = ..., source_op: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., conv2d: _Optional[_Union[Conv2d, _Mapping]] = ..., dense: _Optional[_Union[Dense, _Mapping]] = ..., truncate: _Optional[_Union[Truncate, _Mapping]] = ..., mul_shift: _Optional[_Union[MulShift, _Mapping]] = ..., div_exact: _Optional[_Union[DivExact, _Mapping]] = ..., add: _Optional[_Union[Add, _Mapping]] = ..., sub: _Optional[_Union[Sub, _Mapping]] = ..., mul: _Optional[_Union[Mul, _Mapping]] = ..., shift_left: _Optional[_Union[ShiftLeft, _Mapping]] = ..., relu: _Optional[_Union[Relu, _Mapping]] = ..., clip: _Optional[_Union[Clip, _Mapping]] = ..., max_pool: _Optional[_Union[MaxPool, _Mapping]] = ..., sum_pool: _Optional[_Union[SumPool, _Mapping]] = ..., reshape: _Optional[_Union[Reshape, _Mapping]] = ..., transpose: _Optional[_Union[Transpose, _Mapping]] = ..., concat: _Optional[_Union[Concat, _Mapping]] = ..., pad: _Optional[_Union[Pad, _Mapping]] = ..., arg_max: _Optional[_Union[ArgMax, _Mapping]] = ..., matmul: _Optional[_Union[Matmul, _Mapping]] = ..., gather: _Optional[_Union[Gather, _Mapping]] = ..., less_than_zero: _Optional[_Union[LessThanZero, _Mapping]] = ..., is_negative: _Optional[_Union[IsNegative, _Mapping]] = ..., bit_to_integer: _Optional[_Union[BitToInteger, _Mapping]] = ..., select: _Optional[_Union[Select, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., scheduled: _Optional[_Union[Scheduled, _Mapping]] = ..., dropout: _Optional[_Union[Dropout, _Mapping]] = ..., dither: _Optional[_Union[Dither, _Mapping]] = ..., **kwargs) -> None: ...
 
 class Window(_message.Message):
     __slots__ = ("kernel", "strides", "pads", "dilations")
@@ -407,3 +413,33 @@ class Table(_message.Message):
     slopes: _containers.RepeatedScalarFieldContainer[int]
     shift: int
     def __init__(self, low: _Optional[int] = ..., step: _Optional[int] = ..., values: _Optional[_Iterable[int]] = ..., slopes: _Optional[_Iterable[int]] = ..., shift: _Optional[int] = ...) -> None: ...
+
+class Scheduled(_message.Message):
+    __slots__ = ("multipliers", "runs", "scale")
+    MULTIPLIERS_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    multipliers: _containers.RepeatedScalarFieldContainer[int]
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    scale: int
+    def __init__(self, multipliers: _Optional[_Iterable[int]] = ..., runs: _Optional[_Iterable[int]] = ..., scale: _Optional[int] = ...) -> None: ...
+
+class Dropout(_message.Message):
+    __slots__ = ("seed", "threshold", "multiplier", "scale")
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    seed: int
+    threshold: int
+    multiplier: int
+    scale: int
+    def __init__(self, seed: _Optional[int] = ..., threshold: _Optional[int] = ..., multiplier: _Optional[int] = ..., scale: _Optional[int] = ...) -> None: ...
+
+class Dither(_message.Message):
+    __slots__ = ("seed", "bits")
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    BITS_FIELD_NUMBER: _ClassVar[int]
+    seed: int
+    bits: int
+    def __init__(self, seed: _Optional[int] = ..., bits: _Optional[int] = ...) -> None: ...

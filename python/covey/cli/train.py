@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +38,15 @@ DataSets = Annotated[
 Loss = Annotated[str, typer.Option(help="cross-entropy, binary-cross-entropy or mse.")]
 OptimizerName = Annotated[str, typer.Option("--optimizer", help="sgd, adam or adamw.")]
 Rate = Annotated[float, typer.Option("--lr", help="The learning rate.")]
+ScheduleName = Annotated[
+    str | None,
+    typer.Option(
+        "--schedule",
+        metavar="NAME:NUMBERS",
+        help="Of the learning rate: cosine:EPOCHS, step:EPOCH,EPOCH or exponential:GAMMA. Epochs are those of --data.",
+    ),
+]
+Warmup = Annotated[int, typer.Option(min=0, metavar="STEPS", help="In which the learning rate rises to what it is.")]
 Momentum = Annotated[float, typer.Option(min=0, help="Of sgd.")]
 Nesterov = Annotated[bool, typer.Option("--nesterov", help="Of sgd: look ahead by the momentum.")]
 Decay = Annotated[float | None, typer.Option("--weight-decay", help="By default 0; 0.01 for adamw.")]
@@ -45,12 +54,16 @@ Clip = Annotated[float | None, typer.Option(metavar="BOUND", help="Bound every e
 ClipNorm = Annotated[float | None, typer.Option(metavar="BOUND", help="Bound the norm of all gradients together.")]
 Batch = Annotated[int, typer.Option(help="Samples of a minibatch.")]
 Epochs = Annotated[int, typer.Option(help="Passes over the data.")]
-Seed = Annotated[int, typer.Option(help="The order of the samples follows from it.")]
+Seed = Annotated[int, typer.Option(help="The order of the samples and all public coins follow from it.")]
 Freeze = Annotated[
     list[str] | None, typer.Option(metavar="PATTERN", help="Parameters that stay as they are, such as 'features.*'.")
 ]
 FrozenNorm = Annotated[
     bool, typer.Option("--freeze-batch-norm", help="Take the model's own statistics, not those of minibatches.")
+]
+Dropout = Annotated[bool, typer.Option("--dropout", help="Let the model's Dropout layers drop elements in training.")]
+Stochastic = Annotated[
+    bool, typer.Option("--stochastic-rounding", help="Round weights up or down by public coins, right on average.")
 ]
 Scale = Annotated[int | None, typer.Option(help="Fractional bits; by default the most that fit.")]
 Compile = Annotated[
@@ -89,6 +102,8 @@ def train(
     loss: Loss = "cross-entropy",
     optimizer: OptimizerName = "sgd",
     lr: Rate = 0.01,
+    schedule: ScheduleName = None,
+    warmup: Warmup = 0,
     momentum: Momentum = 0.0,
     nesterov: Nesterov = False,
     weight_decay: Decay = None,
@@ -99,6 +114,8 @@ def train(
     seed: Seed = 0,
     freeze: Freeze = None,
     freeze_batch_norm: FrozenNorm = False,
+    dropout: Dropout = False,
+    stochastic_rounding: Stochastic = False,
     input_range: InputRange = None,
     scale: Scale = None,
     compile_only: Compile = None,
@@ -134,17 +151,23 @@ def train(
     _check_out(out, model)
     if is_model_file(model):
         from covey.training.job import compile_training
+        from covey.training.minibatches import steps_of_epoch
+        from covey.training.schedules import named
 
+        steps = steps_of_epoch(labels, batch) if schedule is not None else 1
+        chosen = _optimizer(optimizer, lr, momentum, nesterov, weight_decay, (clip, clip_norm))
         job = compile_training(
             model,
             loss=loss,
-            optimizer=_optimizer(optimizer, lr, momentum, nesterov, weight_decay, (clip, clip_norm)),
+            optimizer=replace(chosen, schedule=named(schedule, steps, warmup)),
             batch=batch,
             calibration=(data, labels),
             input_range=parse_range(input_range),
             freeze=freeze or (),
             batch_norm="frozen" if freeze_batch_norm else "train",
             open_weights=open_weights or out is not None,
+            dropout=dropout,
+            stochastic_rounding=stochastic_rounding,
             scale=scale,
             seed=seed,
         )

@@ -78,6 +78,8 @@ class Scope:
     """The graph's value behind each that the model has moved the batch of (see `covey.importers.moved`)."""
     movers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The node that took the batch of such a value from the front: its name and operator."""
+    dropout: bool = False
+    """Whether Dropout drops elements: the model is imported for training."""
     labels: set[str] = field(default_factory=set)
     """The ONNX names of class labels, which the result's owner reads off the scores."""
 

@@ -31,14 +31,16 @@ def is_torch(source: Source) -> bool:
     return torch_export.is_torch(source)
 
 
-def examine(source: Source, name: str | None = None, example_inputs: Any = None) -> tuple[Graph, list[NodeError]]:
+def examine(
+    source: Source, name: str | None = None, example_inputs: Any = None, *, dropout: bool = False
+) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
 
-    `example_inputs` are what a PyTorch module is exported with. Raises `ModelError` when the model as a whole cannot be
-    used.
+    `example_inputs` are what a PyTorch module is exported with. With `dropout` the nodes of that operator stay,
+    whatever the mode of the model. Raises `ModelError` when the model as a whole cannot be used.
     """
     if is_torch(source):
-        return torch_export.examine(source, name, example_inputs)
+        return torch_export.examine(source, name, example_inputs, dropout=dropout)
     if sklearn.is_sklearn(source):
         return onnx_models.examine(sklearn.convert(source), name or sklearn.name_of(source))
-    return onnx_models.examine(source, name)
+    return onnx_models.examine(source, name, dropout=dropout)

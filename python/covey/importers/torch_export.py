@@ -7,6 +7,7 @@ the program was exported with a symbolic or a fixed one.
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
 import re
@@ -21,7 +22,7 @@ import numpy as np
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
-from covey.importers import moved
+from covey.importers import dropping, moved
 from covey.importers.onnx_node import BATCH, Scope
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode
@@ -49,15 +50,23 @@ def is_torch(source: object) -> bool:
     return torch is not None and isinstance(source, torch.nn.Module | torch.export.ExportedProgram)
 
 
-def load(source: Any, example_inputs: Any = None) -> Any:
-    """The program of a .pt2 file, a module with example inputs, or an exported program. Raises `ModelError`."""
+def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> Any:
+    """The program of a .pt2 file, a module with example inputs, or an exported program. Raises `ModelError`.
+
+    With `dropout` all Dropout nodes are in training mode, and others that drop are refused.
+    """
     torch = _torch(source)
     if isinstance(source, torch.export.ExportedProgram):
-        program = source
+        program = copy.deepcopy(source) if dropout else source
     elif isinstance(source, torch.nn.Module):
+        if dropout:
+            source = copy.deepcopy(source).eval()
+            dropping.check_modules(torch, source)
         program = _export(torch, source, example_inputs)
     else:
         program = _read(torch, os.fspath(source))
+    if dropout:
+        dropping.drop(torch, program)
     try:
         with _quiet():
             return program.run_decompositions({})
@@ -71,15 +80,20 @@ def read(source: Any) -> Any:
     return source if isinstance(source, torch.export.ExportedProgram) else _read(torch, os.fspath(source))
 
 
-def examine(source: Any, name: str | None = None, example_inputs: Any = None) -> tuple[Graph, list[NodeError]]:
-    """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way."""
-    program = load(source, example_inputs)
+def examine(
+    source: Any, name: str | None = None, example_inputs: Any = None, *, dropout: bool = False
+) -> tuple[Graph, list[NodeError]]:
+    """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
+
+    With `dropout` the nodes of that operator stay; otherwise they do nothing.
+    """
+    program = load(source, example_inputs, dropout=dropout)
     if name is None:
         if isinstance(source, str | os.PathLike):
             name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
         elif not hasattr(source, "graph_signature"):
             name = type(source).__name__
-    return _Importer(program, name or "model").run()
+    return _Importer(program, name or "model", dropout).run()
 
 
 def runner(source: Any) -> tuple[int | None, Callable[[list[Any]], list[Any]]]:
@@ -217,9 +231,9 @@ class _Unknown:
 
 
 class _Importer:
-    def __init__(self, program: Any, name: str) -> None:
+    def __init__(self, program: Any, name: str, dropout: bool = False) -> None:
         self.program = program
-        self.scope = Scope(Graph(name), OPSET)
+        self.scope = Scope(Graph(name), OPSET, dropout=dropout)
         self.errors: list[NodeError] = []
         self.known: dict[Any, Any] = {}
         self.names = _Names(program.graph.nodes)

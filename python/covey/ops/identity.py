@@ -1,4 +1,4 @@
-"""Operators that do nothing at inference: Identity, Dropout, a Cast between floating types.
+"""Operators that change nothing: Identity, a Cast between floating types, random ones in evaluation mode.
 
 Casts of truth values and of whole numbers.
 """
@@ -24,18 +24,6 @@ _INTEGERS = {onnx.TensorProto.INT64, onnx.TensorProto.INT32}
 def _identity(node: OnnxNode) -> None:
     node.alias(node.activation(0, index_allowed=True))
     node.note("removed")
-
-
-@from_onnx("Dropout")
-def _dropout(node: OnnxNode) -> None:
-    node.only_first_output("the mask")
-    node.ignore("ratio", "seed")
-    if node.opset < 7 and not node.flag("is_test"):
-        raise node.unsupported("it is in training mode", "export the model for inference")
-    if node.has(2) and bool(np.any(node.constant(2, "training mode"))):
-        raise node.unsupported("it is in training mode", "export the model for inference")
-    node.alias(node.activation(0))
-    node.note("removed: it does nothing at inference")
 
 
 @from_onnx("Cast")
@@ -80,8 +68,8 @@ def _cast_like(node: OnnxNode) -> None:
     node.note("removed: every value is fixed-point")
 
 
-@from_torch("aten.dropout.default", "aten.alpha_dropout.default", "aten.feature_dropout.default")
-def _dropout_aten(node: TorchNode) -> None:
+@from_torch("aten.alpha_dropout.default", "aten.feature_dropout.default")
+def _other_dropout_aten(node: TorchNode) -> None:
     node.ignore("p")
     if node.flag("train"):
         raise node.unsupported("it is in training mode", "call eval() on the module before exporting it")
@@ -89,7 +77,7 @@ def _dropout_aten(node: TorchNode) -> None:
     node.note("removed: it does nothing at inference")
 
 
-@from_torch("aten.native_dropout.default", "aten.bernoulli.p", "aten.rand_like.default", "aten.randn_like.default")
+@from_torch("aten.bernoulli.p", "aten.rand_like.default", "aten.randn_like.default")
 def _random_aten(node: TorchNode) -> None:
     raise node.unsupported("it is random", "call eval() on the module before exporting it")
 

@@ -6,6 +6,7 @@ dimension. What is trained is an activation too, without that dimension, and wha
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from covey.ops.reshape import Reshape
 from covey.ops.sub import Sub
 from covey.ops.transpose import Transpose
 from covey.ops.window import MOST_STEPS, Window
+from covey.training.coins import seed_of
 
 MOVES = (Reshape, Transpose, Gather, Pad)
 """Operators that compute nothing: one result serves all that ask for it, and parameters are moved at once."""
@@ -46,8 +48,10 @@ class Running:
 class Builder:
     """A graph under construction. Nodes are named after the node of the model that is `at` hand."""
 
-    def __init__(self, name: str, count: int) -> None:
+    def __init__(self, name: str, count: int, seed: int = 0) -> None:
         self.graph = Graph(name)
+        self.seed = seed
+        """Of the public coins of all nodes."""
         self.count = count
         """Samples of a minibatch."""
         self.learned: set[str] = set()
@@ -61,7 +65,10 @@ class Builder:
         """Where values lie at least, whatever the calibration data say."""
         self.batch_statistics = True
         """Whether batch normalisation takes the minibatch's statistics, and keeps running ones."""
+        self.stochastic_rounding = False
+        """Whether weights are rounded up or down by public coins."""
         self._node, self._source_op, self._prefix = name, "", "step"
+        self._coins = itertools.count()
         self._moved: dict[tuple[Op, str], Value] = {}
 
     @contextmanager
@@ -136,6 +143,10 @@ class Builder:
     def learns(self, value: Value) -> bool:
         """Whether a value depends on what is trained."""
         return value.name in self.learned
+
+    def coins(self) -> int:
+        """The seed of coins that no node has yet."""
+        return seed_of(self.seed, next(self._coins))
 
     # Moves
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -26,16 +27,19 @@ class Rehearsal:
         return {entry.name: entry.initial + self.carried[entry.change][0] for entry in step.trained}
 
 
-def rehearse(step: Step, batches: Iterable[Mapping[str, Array]]) -> Rehearsal:
-    """Steps on these minibatches, one after the other, beginning with the model's own weights."""
+def rehearse(step: Step, batches: Iterable[Mapping[str, Array]], runs: Iterable[int] | None = None) -> Rehearsal:
+    """Steps on these minibatches, one after the other, beginning with the model's own weights.
+
+    `runs` are the numbers that they have in training, by default from 0 on.
+    """
     graph = step.graph
     found = Rehearsal()
     found.carried = {name: np.zeros((1, *graph.values[name].shape)) for name in graph.carried}
     kept = set(graph.outputs)
-    for batch in batches:
+    for batch, run in zip(batches, itertools.count() if runs is None else runs, strict=False):
         outputs: dict[str, Array] = {}
         with np.errstate(all="ignore"):  # a loss that is no number says so
-            for name, value in reference.each(graph, {**batch, **found.carried}):
+            for name, value in reference.each(graph, {**batch, **found.carried}, run):
                 low, high = found.spans.get(name, (np.inf, -np.inf))
                 found.spans[name] = (min(low, float(value.min())), max(high, float(value.max())))
                 if name in kept:

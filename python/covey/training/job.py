@@ -87,6 +87,8 @@ def compile_training(
     freeze: Sequence[str] = (),
     batch_norm: str = "train",
     open_weights: bool = False,
+    dropout: bool = False,
+    stochastic_rounding: bool = False,
     scale: int | None = None,
     seed: int = 0,
     name: str | None = None,
@@ -98,8 +100,11 @@ def compile_training(
     "mse". `calibration` are samples and labels of at least one minibatch: a few steps on them, in floating point, say
     how large values become. `input_range` is what the data owner's client enforces, by default what these samples
     span, widened. `freeze` names parameters that stay as they are, as patterns such as "features.*". With `batch_norm`
-    "frozen" batch normalisation takes the model's own statistics. With `open_weights` what was trained opens to the
-    data owner where it ends the training; otherwise it never opens.
+    "frozen" batch normalisation takes the model's own statistics. With `dropout` the model's Dropout layers drop
+    elements, other ones in each step, whatever mode a module is in. With `stochastic_rounding` weights are rounded up
+    or down at random, right on average, and not to the nearest. With `open_weights` what was trained opens to the data
+    owner where it ends the training; otherwise it never opens. The order of the calibration data and all public coins
+    follow from `seed`.
 
     Raises a `CoveyError` that names what cannot be trained, and the way out.
     """
@@ -112,6 +117,9 @@ def compile_training(
         freeze=freeze,
         batch_norm=batch_norm,
         open_weights=open_weights,
+        dropout=dropout,
+        stochastic_rounding=stochastic_rounding,
+        seed=seed,
         name=name,
     )
     ranges = _declared(step, input_range)
@@ -119,7 +127,7 @@ def compile_training(
     steps = _steps_to_rehearse(step.graph)
     orders = (shuffled(len(records), seed, epoch) for epoch in itertools.count(1))
     every = (minibatch for order in orders for minibatch in records.minibatches(batch, order))
-    found = rehearse(step, itertools.islice(every, steps))
+    found = rehearse(step, itertools.islice(every, steps), _runs_to_rehearse(optimizer, steps))
     if not found.losses[-1] <= DIVERGED * max(found.losses[0], 1.0):
         raise DataError(
             f"in floating point the loss is {found.losses[-1]:.3g} after {len(found.losses)} steps: use a smaller "
@@ -132,6 +140,12 @@ def _steps_to_rehearse(graph: Graph) -> int:
     """As many as do not take long."""
     elements = sum(graph.values[node.output].size for node in graph.nodes)
     return max(FEWEST_STEPS, min(MOST_STEPS, int(REHEARSED / elements)))
+
+
+def _runs_to_rehearse(optimizer: Optimizer, steps: int) -> Sequence[int]:
+    """The numbers of the steps in training: all of a schedule in little time, so that none of its rates is missed."""
+    length = steps if optimizer.schedule is None else len(optimizer.schedule.factors)
+    return [index * max(length, steps) // steps for index in range(steps)]
 
 
 def _declared(step: Step, input_range: calibration_data.Ranges | None) -> dict[str, tuple[float, float]]:

@@ -95,6 +95,12 @@ def read(data: Data, labels: Any, forms: Sequence[Form], batch: int) -> Records:
     return Records(checked)
 
 
+def steps_of_epoch(labels: Any, batch: int) -> int:
+    """The whole minibatches of a data set with these labels, or 1 where they do not fill one."""
+    shape = np.shape(load_arrays(labels, [LABELS], "training")[LABELS])
+    return max(int(shape[0]) // max(batch, 1), 1) if shape else 1
+
+
 def _shaped(array: npt.NDArray[Any], form: Form) -> npt.NDArray[Any]:
     """Labels [N] where the model has one number a sample [N, 1]."""
     if array.ndim >= 1 and array.shape[1:] != form.shape and array[0:1].size == int(np.prod(form.shape)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from covey.errors import OptionError
@@ -17,6 +17,7 @@ from covey.ops.quotient import Inverse
 from covey.ops.standardising import SquareMean
 from covey.ops.window import MOST_STEPS
 from covey.training.builder import Builder
+from covey.training.schedules import Schedule
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,23 @@ class Shared:
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """`lr` is the learning rate; `clip` bounds each element of the gradients, `clip_norm` the norm of all together."""
+    """`lr` is the learning rate; `clip` bounds each element of the gradients, `clip_norm` the norm of all together.
+
+    A `schedule` (`covey.schedules`) says what part of the learning rate each step takes.
+    """
 
     lr: float
     weight_decay: float = 0.0
     clip: float | None = None
     clip_norm: float | None = None
+    schedule: Schedule | None = field(default=None, kw_only=True)
 
     def check(self) -> None:
         """Raise `OptionError` for numbers that make no step."""
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise OptionError(f"learning rate {self.lr:g}: give a positive number")
+        if self.schedule is not None and not isinstance(self.schedule, Schedule):
+            raise OptionError("the schedule is none: make one, such as covey.schedules.cosine(1000)")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise OptionError(f"weight decay {self.weight_decay:g}: give 0 or a positive number")
         if self.clip is not None and not self.clip > 0:
@@ -101,6 +108,12 @@ class Optimizer(ABC):
         build.graph.finer.add(clipped.name)
         return clipped, 1.0
 
+    def _moved(self, build: Builder, variable: Variable, terms: list[tuple[Value, float]]) -> Next:
+        """A weight's next change; the terms have the learning rate in their factors."""
+        dither = build.coins() if build.stochastic_rounding else None
+        op = Combined((1.0, *(factor for _, factor in terms)), schedule=self.schedule, dither=dither)
+        return Next(variable.change, _finer(build, op, variable.change, *(x for x, _ in terms), hint="after"))
+
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
@@ -122,13 +135,13 @@ class SGD(Optimizer):
         if self.weight_decay:
             terms.append((variable.value, self.weight_decay))
         if not self.momentum:
-            return [_moved(build, variable, [(x, -self.lr * factor) for x, factor in terms])]
+            return [self._moved(build, variable, [(x, -self.lr * factor) for x, factor in terms])]
         velocity = build.variable(f"{variable.name}.momentum", None, variable.value.shape)
         after = _sum(build, [(velocity, self.momentum), *terms], "momentum")
         build.growing[after.name] = 1.0 / (1.0 - self.momentum)
         moves = [(x, self.lr * factor) for x, factor in terms] if self.nesterov else []
         moves.append((after, self.lr * (self.momentum if self.nesterov else 1.0)))
-        step = _moved(build, variable, [(x, -factor) for x, factor in moves])
+        step = self._moved(build, variable, [(x, -factor) for x, factor in moves])
         return [Next(velocity, after), step]
 
 
@@ -196,7 +209,7 @@ class Adam(Optimizer):
         moves = [(step, -self.lr)]
         if self.weight_decay and self.decoupled:
             moves.append((variable.value, -self.lr * self.weight_decay))
-        return [Next(first, first_after), Next(second, second_after), _moved(build, variable, moves)]
+        return [Next(first, first_after), Next(second, second_after), self._moved(build, variable, moves)]
 
 
 def adamw(lr: float, weight_decay: float = 0.01, **options: Any) -> Adam:
@@ -229,8 +242,3 @@ def _finer(build: Builder, op: Op, *inputs: Value, hint: str) -> Value:
 def _sum(build: Builder, terms: list[tuple[Value, float]], hint: str) -> Value:
     """The sum of values times factors, as finely as weights."""
     return _finer(build, Combined(tuple(factor for _, factor in terms)), *(x for x, _ in terms), hint=hint)
-
-
-def _moved(build: Builder, variable: Variable, terms: list[tuple[Value, float]]) -> Next:
-    """A weight's next change."""
-    return Next(variable.change, _sum(build, [(variable.change, 1.0), *terms], "after"))

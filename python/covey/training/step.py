@@ -13,6 +13,7 @@ from covey.inputs import listed
 from covey.interval import Array
 from covey.ir import DType, Graph, Value
 from covey.ops.add import Add
+from covey.ops.dropout import Dropout
 from covey.passes import recognise
 from covey.passes.conv_expansion import expand_convolutions
 from covey.passes.dead_nodes import remove_dead_nodes
@@ -71,6 +72,9 @@ def make(
     freeze: Sequence[str] = (),
     batch_norm: str = "train",
     open_weights: bool = False,
+    dropout: bool = False,
+    stochastic_rounding: bool = False,
+    seed: int = 0,
     name: str | None = None,
 ) -> Step:
     """The step of a model. Raises a `CoveyError` that names what cannot be trained."""
@@ -83,17 +87,20 @@ def make(
     found = model_of(source)
     every = chosen(found.tensors, freeze)
     probe, drawn = found.probe(every)
-    model, errors = _imported(probe, name or _name_of(source), example_inputs)
+    model, errors = _imported(probe, name or _name_of(source), example_inputs, dropout)
     if errors:
         raise errors[0]
+    if dropout and not any(isinstance(node.op, Dropout) for node in model.nodes):
+        raise OptionError("the model has no layer that drops elements: leave dropout out")
     if len(model.outputs) != 1:
         raise ModelError(f"the model has {len(model.outputs)} outputs: train one with a single output")
     seen = views(model, drawn)
     unread = [name for name in every if name not in {view.tensor for view in seen.values()}]
     if unread:
         raise OptionError(f"the network does not read {listed(unread)} as it is: freeze it (freeze=['{unread[0]}'])")
-    build = Builder(model.name, batch)
+    build = Builder(model.name, batch, seed)
     build.batch_statistics = batch_norm == "train"
+    build.stochastic_rounding = stochastic_rounding
     stacked = _Stacking(build, model, every, seen)
     scores = stacked.run()
     _check_loss(loss, model, scores)
@@ -113,9 +120,9 @@ def _name_of(source: Source) -> str | None:
     return None if not is_torch(source) or hasattr(source, "graph_signature") else type(source).__name__
 
 
-def _imported(source: Source, name: str | None, example_inputs: Any) -> tuple[Graph, list[NodeError]]:
+def _imported(source: Source, name: str | None, example_inputs: Any, dropout: bool) -> tuple[Graph, list[NodeError]]:
     """The network, rewritten as far as no weight is merged with another."""
-    graph, errors = examine(source, name, example_inputs)
+    graph, errors = examine(source, name, example_inputs, dropout=dropout)
     if errors:
         return graph, errors
     errors = recognise(graph)

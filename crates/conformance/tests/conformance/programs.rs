@@ -79,6 +79,9 @@ macro_rules! programs {
         #[test] fn sequence_over_tls() {
             check_runs::<$harness>(Transport::Tls, $bits, programs::sequence, &SEQUENCES, 3);
         }
+        #[test] fn changing_in_memory() {
+            check_runs::<$harness>(Transport::Memory, $bits, programs::changing, &SEQUENCES, 3);
+        }
         #[test] fn computed_weights_in_memory() {
             check_runs::<$harness>(Transport::Memory, $bits, programs::computed_weights, &RUNS, 1);
         }

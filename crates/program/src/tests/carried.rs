@@ -96,3 +96,62 @@ fn what_does_not_fit_is_refused_by_name() {
         }
     }
 }
+
+#[test]
+fn what_changes_from_run_to_run_is_for_sequences_alone() {
+    let ops: [Op; 3] = [
+        op::Scheduled { multipliers: vec![-5, 9], runs: vec![3], scale: 2 }.into(),
+        op::Dropout { seed: 1, threshold: 1 << 31, multiplier: 2, scale: 0 }.into(),
+        op::Dither { seed: 2, bits: 3 }.into(),
+    ];
+    let told = [
+        "Scheduled(%0) {2 multipliers, -5 first and 9 from run 3 on, scale 2}",
+        "Dropout(%0) {seed 0000000000000001, drops 2147483648 of 2^32, multiplier 2, scale 0}",
+        "Dither(%0) {seed 0000000000000002, bits 3}",
+    ];
+    for (op, told) in ops.into_iter().zip(told) {
+        let with = |mut b: ProgramBuilder| {
+            let x = ValueId(0);
+            let changed = b.node("changed", op.clone(), &[x]);
+            b.output(changed);
+            b
+        };
+        let program = with(fading()).build().unwrap();
+        assert_eq!(Program::from_bytes(&program.to_bytes()).unwrap().nodes(), program.nodes());
+        assert!(program.dump().contains(told), "{}", program.dump());
+        let mut single = ProgramBuilder::new("single", Ring::Pow2(32));
+        single.input("x", &[4], 4);
+        let refused = with(single).build().unwrap_err().to_string();
+        let due = "depends on the number of the run in a sequence, and the program carries nothing from run to run";
+        assert!(refused.contains(due), "{refused}");
+    }
+}
+
+#[test]
+fn numbers_of_runs_that_do_not_fit_are_refused() {
+    let refused = |op: Op| {
+        let mut b = fading();
+        let x = ValueId(0);
+        let changed = b.node("changed", op, &[x]);
+        b.bound(changed, 7);
+        b.output(changed);
+        b.build().unwrap_err().to_string()
+    };
+    let scheduled = |multipliers: &[i64], runs: &[u64]| {
+        refused(op::Scheduled { multipliers: multipliers.to_vec(), runs: runs.to_vec(), scale: 0 }.into())
+    };
+    assert!(
+        scheduled(&[], &[])
+            .ends_with("has 0 multipliers and the runs of 0: give one at least, and the runs of all but the last")
+    );
+    assert!(scheduled(&[1, 2], &[]).contains("has 2 multipliers and the runs of 0"));
+    assert!(scheduled(&[1], &[1]).contains("has 1 multipliers and the runs of 1"));
+    assert!(scheduled(&[1, 2, 3], &[1, 0]).ends_with("has multiplier number 1 for no run: leave it out"));
+    assert!(scheduled(&[1, 1 << 31], &[1]).ends_with("multiplies by 2147483648, outside Z_2^32"));
+    let dropout = |multiplier, scale| refused(op::Dropout { seed: 0, threshold: 1, multiplier, scale }.into());
+    assert!(dropout(-(1 << 31) - 1, 0).ends_with("multiplies by -2147483649, outside Z_2^32"));
+    assert!(dropout(1, u32::MAX).contains("has scale"));
+    assert!(refused(op::Dither { seed: 0, bits: 0 }.into()).contains("shifts by 0 bits"));
+    assert!(refused(op::Dither { seed: 0, bits: 32 }.into()).contains("shifts by 32 bits"));
+    assert!(refused(op::Dither { seed: 0, bits: 8 }.into()).ends_with("outside its bound 2^7"));
+}
