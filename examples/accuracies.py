@@ -39,8 +39,8 @@ IMAGES, VALIDATION = 5000, 2000
 
 RECIPE = Recipe(epochs=2, batch=32, learning_rate=0.05)
 
-IN_THE_CLEAR = 500
-"""Test images that the compiled programs classify."""
+IN_THE_CLEAR = 200
+"""Test images that the compiled programs classify, too."""
 
 FORMS = ("dense", "x", "factorised", "shuffle")
 
@@ -51,9 +51,15 @@ COSTS = {
 }
 """Columns, and what they are counted with: the protocol, and how two parties multiply."""
 
+PLOTTED = {
+    "two_party_ot_bytes": "bytes between two parties by oblivious transfer",
+    "trio_bytes": "bytes among three parties (Trio)",
+}
+
 RUN_COLUMNS = ("name", "seed", "accuracy", "seconds")
-COST_COLUMNS = ("name", "parameters", "multiplications", *COSTS, "float_of_500", "clear_of_500")
+COST_COLUMNS = ("name", "parameters", "multiplications", *COSTS, "float_accuracy", "clear_accuracy")
 COLUMNS = ("name", "size", "accuracy", "deviation", "seeds", *COST_COLUMNS[1:])
+"""Of the table: `deviation` between seeds; the last two are of IN_THE_CLEAR images, before and after compiling."""
 
 Row = dict[str, Any]
 
@@ -89,8 +95,7 @@ class Family:
 
 FAMILIES = (
     Family("resnet18", 64, 0.5, (0.125, 0.18, 0.25, 0.35), 2),
-    Family("shufflenetv2", 32, 1.0, (0.25, 0.35, 0.5, 0.7), 2),
-    Family("shufflenetv2", 64, 1.0, (0.35, 0.5, 0.25, 0.7), 1),
+    Family("shufflenetv2", 32, 1.0, (0.25, 0.35, 0.5, 0.7), 1),
 )
 
 
@@ -142,7 +147,7 @@ def cost(each: Variant, data: Images, work: Path) -> Row:
     return dict(zip(COST_COLUMNS, values, strict=True))
 
 
-def found(data: str, work: Path) -> Iterator[tuple[Variant, list[float], Row]]:
+def results(data: str, work: Path) -> Iterator[tuple[Variant, list[float], Row]]:
     """Every network with its accuracies and its costs, after running what is missing."""
     work.mkdir(parents=True, exist_ok=True)
     loaded = {family.size: image_data.load(data, family.size) for family in FAMILIES}
@@ -175,9 +180,9 @@ def main() -> int:
     torch.set_num_threads(1)
     try:
         rows = []
-        for each, accuracies, costs in found(chosen.data, chosen.work):
+        for each, accuracies, costs in results(chosen.data, chosen.work):
             numbers = (f"{np.mean(accuracies):.4f}", f"{np.std(accuracies):.4f}", len(accuracies))
-            rows.append(dict(zip(COLUMNS, (each, each.size, *numbers, *list(costs.values())[1:]), strict=True)))
+            rows.append(dict(zip(COLUMNS, (str(each), each.size, *numbers, *list(costs.values())[1:]), strict=True)))
         chosen.out.mkdir(parents=True, exist_ok=True)
         with (chosen.out / "accuracies.csv").open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
@@ -191,17 +196,24 @@ def main() -> int:
 
 
 def draw(rows: list[Row], folder: Path) -> None:
-    """Accuracy against bytes, a plot for each size and cost."""
-    for size in sorted({row["size"] for row in rows}):
-        for column in COSTS:
+    """Accuracy against bytes, a plot for each network and cost."""
+    for family in FAMILIES:
+        for column, what in PLOTTED.items():
             points = [
-                Point(str(row["name"]).removesuffix(f" at {size}"), float(row["accuracy"]), float(row[column]))
-                for row in rows
-                if row["size"] == size
+                Point(f"{each.operator} {each.width:g}", float(row["accuracy"]), float(row[column]))
+                for row, each in members(rows, family)
             ]
             points.sort(key=lambda point: (point.cost, -point.accuracy))
-            what = f"{column.replace('_', ' ')}, images of {size} × {size}"
-            TradeOff(points, "accuracy", what).plot(folder / f"accuracies-{size}-{column.removesuffix('_bytes')}.png")
+            title = f"{family.model} on {family.size} × {family.size} images: {what}"
+            TradeOff(points, "accuracy", title).plot(
+                folder / f"{family.model}-{family.size}-{column.removesuffix('_bytes').replace('_', '-')}.png"
+            )
+
+
+def members(rows: list[Row], family: Family) -> list[tuple[Row, Variant]]:
+    """The rows of a family, each with what it is of."""
+    named = {str(each): each for each in family.variants}
+    return [(row, named[row["name"]]) for row in rows if row["name"] in named]
 
 
 def beside_thinned(rows: list[Row]) -> Iterator[str]:
@@ -212,12 +224,9 @@ def beside_thinned(rows: list[Row]) -> Iterator[str]:
     """
     yield f"{'form':<36}" + "".join(f"{column:>22}" for column in COSTS)
     for family in FAMILIES:
-        names = [str(each) for each in family.variants]
-        members = [row for row in rows if str(row["name"]) in names]
-        dense = [row for row in members if " dense " in str(row["name"])]
-        for row in members:
-            if row in dense:
-                continue
+        found = members(rows, family)
+        dense = [row for row, each in found if each.operator == "dense"]
+        for row in (row for row, each in found if each.operator != "dense"):
             cells = []
             for column in COSTS:
                 thinned = sorted((np.log(float(each[column])), float(each["accuracy"])) for each in dense)
@@ -226,7 +235,7 @@ def beside_thinned(rows: list[Row]) -> Iterator[str]:
                 difference = 100 * (float(row["accuracy"]) - np.interp(here, logs, accuracies))
                 beyond = "" if logs[0] <= here <= logs[-1] else " (more)" if here > logs[-1] else " (fewer)"
                 cells.append(f"{difference:+.1f}{beyond}")
-            yield f"{row['name']!s:<36}" + "".join(f"{cell:>22}" for cell in cells)
+            yield f"{row['name']:<36}" + "".join(f"{cell:>22}" for cell in cells)
 
 
 if __name__ == "__main__":

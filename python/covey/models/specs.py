@@ -332,8 +332,9 @@ def find(
     With a `size` of 64 or more, the shape is the largest one instead. Raises `OptionError` for a model there is not,
     and for an option that a model has not.
     """
-    of_images = {"shape": shape, "pool": pool, "operator": operator, "size": size, "classes": classes, "width": width}
-    given: dict[str, object] = of_images if model in TRANSFORMERS else {"sequence": sequence, "layers": layers}
+    given: dict[str, object] = {"sequence": sequence, "layers": layers}
+    if model in TRANSFORMERS:
+        given = {"shape": shape, "pool": pool, "operator": operator, "size": size, "classes": classes, "width": width}
     for name, value in given.items():
         if value is not None and model in {**MODELS, **TRANSFORMERS}:
             raise _foreign(model, name)
