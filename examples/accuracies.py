@@ -25,7 +25,7 @@ import numpy as np
 import onnx
 import torch
 from image_data import Images
-from train_images import CALIBRATION, Recipe, accuracy, built, logits_of, train
+from train_images import Recipe, accuracy, built, logits_of, train
 
 import covey
 from covey.clear import run_clear
@@ -38,6 +38,9 @@ IMAGES, VALIDATION = 5000, 2000
 """The first so many of the training images and of the test images."""
 
 RECIPE = Recipe(epochs=2, batch=32, learning_rate=0.05)
+
+CALIBRATION = 128
+"""Training images that programs are calibrated with."""
 
 IN_THE_CLEAR = 200
 """Test images that the compiled programs classify, too."""
@@ -219,8 +222,8 @@ def members(rows: list[Row], family: Family) -> list[tuple[Row, Variant]]:
 def beside_thinned(rows: list[Row]) -> Iterator[str]:
     """Each form's accuracy less that of a thinned dense network of equal bytes, in points of a hundred.
 
-    The latter is interpolated between the dense networks, along the logarithm of their bytes. Beyond their range it is
-    that of the nearest.
+    The latter is interpolated between the dense networks, along the logarithm of their bytes. One that is less accurate
+    than another of fewer bytes counts as that one. Beyond their range it is the nearest's.
     """
     yield f"{'form':<36}" + "".join(f"{column:>22}" for column in COSTS)
     for family in FAMILIES:
@@ -231,9 +234,10 @@ def beside_thinned(rows: list[Row]) -> Iterator[str]:
             for column in COSTS:
                 thinned = sorted((np.log(float(each[column])), float(each["accuracy"])) for each in dense)
                 logs, accuracies = zip(*thinned, strict=True)
+                accuracies = np.maximum.accumulate(accuracies)
                 here = np.log(float(row[column]))
                 difference = 100 * (float(row["accuracy"]) - np.interp(here, logs, accuracies))
-                beyond = "" if logs[0] <= here <= logs[-1] else " (more)" if here > logs[-1] else " (fewer)"
+                beyond = " (more)" if here > logs[-1] else " (fewer)" if here < logs[0] else ""
                 cells.append(f"{difference:+.1f}{beyond}")
             yield f"{row['name']:<36}" + "".join(f"{cell:>22}" for cell in cells)
 
