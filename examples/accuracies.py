@@ -4,10 +4,10 @@
 
 `FAMILIES` says which networks: each form, and the dense one with a part of its channels throughout. All are trained by
 the same recipe. Those of the first seed are compiled; their bytes are planned, and their accuracy in fixed point is
-counted. Runs and costs are kept in the working folder as they are found, so a run that was stopped continues. It writes
-accuracies.csv, for `covey pareto`, and plots. It prints each form beside a thinned network of equal bytes. Needs
-`pip install torch matplotlib`; half an hour or more on one core. The data are in Debian's package
-dataset-fashion-mnist.
+counted. Runs and costs are kept in the working folder as they are found, so a run that was stopped continues: delete it
+after a change of the recipe. It writes accuracies.csv, for `covey pareto`, and plots. It prints each form beside a
+thinned network of equal bytes. Needs `pip install torch matplotlib`; half an hour or more on one core. The data are in
+Debian's package dataset-fashion-mnist.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ def kept(path: Path, columns: tuple[str, ...]) -> list[Row]:
 def keep(path: Path, row: Row) -> None:
     """Add a row, and print it."""
     with path.open("a", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerow(row.values())
+        csv.writer(stream, lineterminator="\n").writerow(row.values())
     print(*(f"{name} {value}" for name, value in row.items()), sep=", ", flush=True)
 
 
@@ -125,9 +125,8 @@ def file_of(each: Variant, work: Path) -> Path:
 def trained(each: Variant, seed: int, data: Images, work: Path) -> Row:
     """One run: the accuracy on the test images."""
     network = ZooNetwork(built(each.model, data.classes, each.size, each.operator, each.width))
-    recipe = Recipe(RECIPE.epochs, RECIPE.batch, RECIPE.learning_rate, RECIPE.momentum, seed)
     start = time.monotonic()
-    train(network, data.train, IMAGES, recipe, lambda line: None)
+    train(network, data.train, IMAGES, replace(RECIPE, seed=seed), lambda line: None)
     found = accuracy(logits_of(network, data.valid, VALIDATION), data.valid.labels[:VALIDATION].numpy())
     if seed == 0:
         onnx.save(network.to_onnx(), file_of(each, work))
@@ -145,8 +144,8 @@ def cost(each: Variant, data: Images, work: Path) -> Row:
     float_logits = logits_of(ZooNetwork(model).eval(), data.valid, IN_THE_CLEAR)
     parameters = sum(parameter.numel() for parameter in ZooNetwork(model).parameters())
     planned = [covey.explain(compiled, protocol, linear=linear).total.bytes for protocol, linear in COSTS.values()]
-    found = [f"{accuracy(each, classes):.4f}" for each in (float_logits, logits)]
-    values = (str(each), parameters, multiplications(model), *planned, *found)
+    accuracies = [f"{accuracy(scores, classes):.4f}" for scores in (float_logits, logits)]
+    values = (str(each), parameters, multiplications(model), *planned, *accuracies)
     return dict(zip(COST_COLUMNS, values, strict=True))
 
 

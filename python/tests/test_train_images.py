@@ -25,7 +25,7 @@ from covey.nn import ZooNetwork  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path.append(str(ROOT / "examples"))
 import accuracies  # noqa: E402
 import image_data  # noqa: E402
 import train_images  # noqa: E402
