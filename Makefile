@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint training operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
+.PHONY: help demo test lint training operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -34,6 +34,7 @@ help:
 	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages, RING=64, SHORT=1, JSON=1"
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make variants  networks made for private inference, in every form and protocol, against the specification; SIZE=64"
+	@echo "make accuracies  networks trained in every form and thinned, next to what they cost; DATA=folder of Fashion-MNIST"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make constant-time  branches and addresses that depend on secrets, by Valgrind and by timing"
 	@echo "make miri   undefined behaviour in rings and portable kernels, interpreted"
@@ -132,6 +133,11 @@ onnx-vectors: $(VENV)/ready
 SIZE ?= 64
 variants: $(VENV)/ready
 	$(BIN)/python python/tests/variants.py --size $(SIZE) $(if $(PROTOCOL),--protocols $(PROTOCOL)) $(if $(JSON),--json)
+
+# Needs torch and matplotlib. Fashion-MNIST is where Debian's package dataset-fashion-mnist puts it. What was trained is kept.
+DATA ?= /usr/share/datasets/fashion-mnist
+accuracies: $(VENV)/ready
+	$(BIN)/python examples/accuracies.py --data $(DATA)
 
 instruction-sets:
 	for isa in avx512 avx2; do COVEY_MAX_ISA=$$isa cargo test --locked -p covey-kernels -p covey-ot -p covey-conformance; done

@@ -6,8 +6,8 @@
     python examples/models.py resnet50-imagenet x.onnx --operator x --size 320 --classes 14
 
 A model's name is that of the architecture and the shape of its images, with `-avgpool` for AveragePool instead of
-MaxPool; `covey.models` has the table, and which models have other operators, sizes and classes. Sample images are
-smooth, differ from one another and lie in [0, 1].
+MaxPool; `covey.models` has the table, and which models have other operators, sizes, widths and classes. Sample images
+are smooth, differ from one another and lie in [0, 1].
 """
 
 import argparse
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--operator", help=f"in place of dense convolutions: {', '.join(models.OPERATORS)}")
     parser.add_argument("--size", type=int, help="the side of images")
     parser.add_argument("--classes", type=int, help="how many logits")
+    parser.add_argument("--width", type=float, help="channels, as a part of those published")
     parser.add_argument("--data", type=Path, help="also write sample images, float32 .npy")
     parser.add_argument("--samples", type=int, default=4, help="how many sample images (default 4)")
     parser.add_argument("--seed", type=int, default=models.SAMPLE_SEED, help="other images for every number")
@@ -48,7 +49,7 @@ def main() -> None:
         parser.error("name a file to write: OUT for the model, --data for sample images")
     if arguments.samples < 1:
         parser.error("--samples must be at least 1")
-    chosen = {"operator": arguments.operator, "size": arguments.size, "classes": arguments.classes}
+    chosen = {name: getattr(arguments, name) for name in ("operator", "size", "classes", "width")}
     try:
         spec = replace(SPECS[arguments.model], **chosen)
     except CoveyError as error:

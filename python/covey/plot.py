@@ -119,15 +119,26 @@ def draw_trade_off(trade_off: TradeOff) -> Plot:
     axes.scatter([point.cost for point in points], [point.accuracy for point in points], color="tab:gray")
     costs, accuracies = ([getattr(point, name) for point in front] for name in ("cost", "accuracy"))
     axes.plot(costs, accuracies, color="tab:red", marker="o", drawstyle="steps-post", label="front")
-    for point in points:
-        # Dollar signs of a name would be formulas.
-        label = point.name.replace("$", r"\$")
-        axes.annotate(label, (point.cost, point.accuracy), xytext=(4, -10), textcoords="offset points", fontsize=8)
     if points[0].cost > 0:
         axes.set_xscale("log")
+    within = axes.transAxes.inverted()
+    for index, point in enumerate(points):
+        # Dollar signs of a name would be formulas.
+        label, place = point.name.replace("$", r"\$"), (point.cost, point.accuracy)
+        # Names of neighbours go below and above, and those at the right end to the left, where there is room.
+        right = within.transform(axes.transData.transform(place))[0] > 0.75
+        offset = (-4 if right else 4, 5 if index % 2 else -11)
+        axes.annotate(
+            label,
+            place,
+            offset,
+            textcoords="offset points",
+            fontsize=8,
+            horizontalalignment="right" if right else "left",
+        )
     axes.set_xlabel(trade_off.cost.replace("$", r"\$"))
     axes.set_ylabel(trade_off.accuracy.replace("$", r"\$"))
-    axes.legend(loc="lower right")
+    axes.legend(loc="best")
     return Plot(figure)
 
 

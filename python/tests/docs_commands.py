@@ -61,7 +61,7 @@ def run(page: str) -> list[documented.Done]:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     machines = any(map(documented.PROMPT.match, text.splitlines()))
     with tempfile.TemporaryDirectory(prefix="covey-docs-") as folder, MACHINES if machines else nullcontext():
-        for name in ("examples", "python", "packaging"):
+        for name in ("docs", "examples", "python", "packaging"):
             (Path(folder) / name).symlink_to(ROOT / name)
         return documented.run(page, text, Path(folder), environment, installed)
 

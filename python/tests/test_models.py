@@ -152,7 +152,7 @@ def test_what_the_zoo_lacks_is_named() -> None:
         ("lenet5", {"operator": "x"}, "it takes --shape, --pool and --classes$"),
         ("vgg16", {"size": 64}, "it takes --shape, --pool and --classes$"),
         ("squeezenet", {"operator": "x"}, "--classes and --size$"),
-        ("resnet18", {"sequence": 4}, "--operator and --size$"),
+        ("resnet18", {"sequence": 4}, "--operator, --size and --width$"),
         ("bert-base", {"size": 64}, "it takes --sequence and --layers$"),
         ("resnet18", {"operator": "y"}, "dense, factorised, shuffle, x$"),
         ("resnet18", {"size": 31}, "32 to 1024$"),

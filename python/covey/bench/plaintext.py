@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import helper, numpy_helper
 
 from covey.bench.clock import RESOLVED
 from covey.bench.statistics import Summary
+from covey.errors import OptionError
 
 Array = npt.NDArray[Any]
 Inputs = Mapping[str, Array]
@@ -40,7 +40,7 @@ def measure(path: Path, inputs: Inputs, repetitions: int, warm_up: int = 1) -> P
     for engine in (_torch, _onnxruntime):
         try:
             name, call = engine(path, inputs)
-        except (ImportError, OSError, NotImplementedError):  # the second: installed, but for another machine
+        except (ImportError, OSError, OptionError):  # the second: installed, but for another machine
             continue
         for _ in range(warm_up):
             outputs = call()
@@ -73,44 +73,14 @@ def _onnxruntime(path: Path, inputs: Inputs) -> tuple[str, Callable[[], Array]]:
 def _torch(path: Path, inputs: Inputs) -> tuple[str, Callable[[], Array]]:
     import torch
 
-    model = onnx.load(path)
-    tensors = {entry.name: torch.from_numpy(numpy_helper.to_array(entry).copy()) for entry in model.graph.initializer}
-    steps = [(_torch_operator(node), list(node.input), node.output[0]) for node in model.graph.node]
+    from covey.nn import ZooNetwork
+
+    network = ZooNetwork(onnx.load(path)).eval()
     torch.set_num_threads(1)
-    given = {name: torch.from_numpy(array) for name, array in inputs.items()}
+    (given,) = (torch.from_numpy(array) for array in inputs.values())
 
     def call() -> Array:
         with torch.inference_mode():
-            values = {**tensors, **given}
-            for operator, operands, output in steps:
-                values[output] = operator(*(values[name] for name in operands))
-            return np.asarray(values[model.graph.output[0].name].numpy())
+            return np.asarray(network(given).numpy())
 
     return "torch fp32, one thread", call
-
-
-def _torch_operator(node: onnx.NodeProto) -> Callable[..., Any]:
-    """The operators of convolutional networks, as torch computes them. Raises `NotImplementedError` for others."""
-    from torch.nn import functional
-
-    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    kernel, stride = given.get("kernel_shape"), given.get("strides")
-    padding = list(given.get("pads", [0, 0]))[:2]
-    operators: dict[str, Callable[..., Any]] = {
-        "Conv": lambda x, weight, bias=None: functional.conv2d(
-            x, weight, bias, stride, padding, groups=given.get("group", 1)
-        ),
-        "Gemm": lambda x, weight, bias: functional.linear(x, weight, bias),
-        "BatchNormalization": lambda x, scale, bias, mean, variance: functional.batch_norm(
-            x, mean, variance, scale, bias, eps=given["epsilon"]
-        ),
-        "Relu": functional.relu,
-        "MaxPool": lambda x: functional.max_pool2d(x, kernel, stride, padding),
-        "AveragePool": lambda x: functional.avg_pool2d(x, kernel, stride, padding),
-        "GlobalAveragePool": lambda x: x.mean(dim=(2, 3), keepdim=True),
-        "Add": lambda x, y: x + y,
-        "Flatten": lambda x: x.flatten(1),
-    }
-    if node.op_type not in operators:
-        raise NotImplementedError(node.op_type)
-    return operators[node.op_type]

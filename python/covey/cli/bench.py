@@ -30,6 +30,7 @@ from covey.cli.bench_options import (
     Side,
     Size,
     WarmUp,
+    Width,
 )
 from covey.cli.options import Device, Json, KeyBits, Lanes, LinearMethod, PartyCount, Protocol, check_served
 from covey.errors import CoveyError, OptionError
@@ -181,6 +182,7 @@ def model(
     operator: Operator = None,
     size: Size = None,
     classes: Classes = None,
+    width: Width = None,
     sequence: Sequence = None,
     layers: Layers = None,
     batch: Batch = 1,
@@ -209,7 +211,7 @@ def model(
     count = PROTOCOLS[check_served(protocol)].count(parties)
     options = {"adder": adder, "linear": linear, "key_bits": key_bits, **_preprocessed(protocol, phase)}
     options["lanes"] = lanes if lanes > 1 else None
-    spec = find(name, shape, pool, sequence, layers, operator=operator, size=size, classes=classes)
+    spec = find(name, shape, pool, sequence, layers, operator=operator, size=size, classes=classes, width=width)
     setting = _setting(
         spec, network, options,
         protocol=protocol, parties=count, batch=batch, ring=ring, phase=phase,
@@ -235,6 +237,7 @@ def phases(
     operator: Operator = None,
     size: Size = None,
     classes: Classes = None,
+    width: Width = None,
     sequence: Sequence = None,
     layers: Layers = None,
     batch: Batch = 1,
@@ -257,7 +260,7 @@ def phases(
 
     info = PROTOCOLS[check_served(protocol)]
     count = info.count(parties)
-    spec = find(name, shape, pool, sequence, layers, operator=operator, size=size, classes=classes)
+    spec = find(name, shape, pool, sequence, layers, operator=operator, size=size, classes=classes, width=width)
     _can_preprocess(spec)
     setting = _setting(
         spec, network, {"adder": adder, "linear": linear},
@@ -347,6 +350,7 @@ def gains(
     operator: Operator = None,
     size: Size = None,
     classes: Classes = None,
+    width: Width = None,
     sequence: Sequence = None,
     layers: Layers = None,
     batch: Batch = 1,
@@ -374,6 +378,7 @@ def gains(
         operator=operator,
         size=size,
         classes=classes,
+        width=width,
     )
     setting = _setting(spec, network, {}, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up)
     with console.progress(quiet=as_json) as report:

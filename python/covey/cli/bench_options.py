@@ -37,6 +37,10 @@ Size = Annotated[
     typer.Option(metavar="PIXELS", help="The side of square images, for networks that take any, from 32 to 1024."),
 ]
 Classes = Annotated[int | None, typer.Option(metavar="N", help="Logits of a network of images.")]
+Width = Annotated[
+    float | None,
+    typer.Option(metavar="PART", help="Channels of resnet18, resnet50 or shufflenetv2, as a part of those published."),
+]
 Protocols = Annotated[
     str | None, typer.Option("--protocols", metavar="NAMES", help="The protocols, separated by commas.")
 ]

@@ -15,7 +15,8 @@
 Pooling between layers is `max` or `avg`, and `classes` may be any number. Networks with an average over the map before
 their classifier take images of any `size`: ResNets, squeezenet, densenet121, mobilenetv3-large and shufflenetv2.
 resnet18, resnet50, densenet121, mobilenetv3-large and shufflenetv2 have four forms of their convolutions
-(`covey.models.forms`), by `operator`: dense, factorised, shuffle and x.
+(`covey.models.forms`), by `operator`: dense, factorised, shuffle and x. A `width` of 0.5 gives resnet18, resnet50 and
+shufflenetv2 half of their channels throughout.
 
 | model | reads | gives | layers |
 |---|---|---|---|
@@ -83,9 +84,12 @@ def build(
     operator: Operator | None = None,
     size: int | None = None,
     classes: int | None = None,
+    width: float | None = None,
 ) -> onnx.ModelProto:
     """A model of the zoo, by default of the smallest shape. Raises `OptionError` for one there is not."""
-    return find(model, shape, pool, sequence, layers, operator=operator, size=size, classes=classes).build()
+    return find(
+        model, shape, pool, sequence, layers, operator=operator, size=size, classes=classes, width=width
+    ).build()
 
 
 def samples(shape: str, count: int, seed: int = SAMPLE_SEED) -> Floats:

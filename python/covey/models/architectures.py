@@ -7,7 +7,8 @@ bottleneck is in its 3 × 3 convolution. SqueezeNet: arXiv:1602.07360, in its au
 measures. DenseNet121: arXiv:1608.06993, table 1. MiniONN: Liu and others, Oblivious neural network predictions via
 MiniONN transformations, 2017, figure 13. On small images stems and classifiers are cut down the way that is usual for
 CIFAR-10. Where a plan names another operator (`forms`), it replaces the convolutions of bottlenecks; ResNet18 has no
-bottlenecks, and there it replaces every K × K convolution.
+bottlenecks, and there it replaces every K × K convolution. Where it names a width, ResNet18 and ResNet50 have that part
+of their channels in every layer.
 """
 
 from __future__ import annotations
@@ -25,16 +26,21 @@ Pool = Literal["max", "avg"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What layers are built with: the network under construction, its kind of pooling and of convolutions."""
+    """What layers are built with: the network under construction, its kinds of pooling and convolutions, its width."""
 
     net: Network
     pool: Pool
     operator: Operator = "dense"
+    width: float = 1.0
 
     @property
     def small(self) -> bool:
         """Whether images are as small as CIFAR's."""
         return self.net.input_shape[1] < 64
+
+    def wide(self, channels: int) -> int:
+        """As many channels as the width leaves of those published: a multiple of four, so that halves are even."""
+        return max(4, round(channels * self.width / 4) * 4)
 
     def pooled(self, name: str, x: Value, kernel: int = 2, stride: int = 2, pad: int = 0) -> Value:
         """A pooling layer of the chosen kind."""
@@ -172,16 +178,16 @@ Block = Callable[[Plan, str, Value, int, int], Value]
 
 
 def _resnet(plan: Plan, blocks: list[int], block: Block, stem: Operator = "dense") -> Value:
-    net = plan.net
+    net, first = plan.net, plan.wide(64)
     if plan.small:
-        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 3, operator=stem))
+        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), first, 3, operator=stem))
     else:
-        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 7, stride=2, operator=stem))
+        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), first, 7, stride=2, operator=stem))
         x = plan.pooled("stem.pool", x, 3, 2, 1)
     for stage, count in enumerate(blocks, 1):
         for index in range(1, count + 1):
             stride = 2 if stage > 1 and index == 1 else 1
-            x = block(plan, f"stage{stage}.block{index}", x, 64 << (stage - 1), stride)
+            x = block(plan, f"stage{stage}.block{index}", x, plan.wide(64 << (stage - 1)), stride)
     x = net.flatten("flatten", net.global_average_pool("pool", x))
     return net.gemm("fc", x, net.classes, gain=1)
 

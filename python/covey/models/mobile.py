@@ -4,6 +4,7 @@ MobileNetV3-Large: Howard and others, Searching for MobileNetV3 (arXiv:1905.0224
 (arXiv:1807.11164), table 5 with the width 1×, figure 3 (c) and (d). Published is the form *factorised*. The form
 *dense* undoes the factorisation: one dense K × K convolution in place of a depthwise one and the 1 × 1 convolution
 behind it. arXiv:2209.00411 does not define its dense baselines; the costs in its table 2 are in proportion to these.
+Where a plan names a width, ShuffleNetV2 has that part of its channels in every layer.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ def mobilenetv3_large(plan: Plan) -> Value:
 def shufflenetv2(plan: Plan) -> Value:
     """Three stages of units that work on half of the channels and interleave them with the other half."""
     net = plan.net
-    x = net.conv("stem.conv", net.input(), 24, 3, 2, pad=1, bias=False)
+    x = net.conv("stem.conv", net.input(), plan.wide(24), 3, 2, pad=1, bias=False)
     x = plan.pooled("stem.pool", net.relu("stem.relu", net.batch_norm("stem.bn", x)), 3, 2, 1)
     for stage, (units, channels) in enumerate(SHUFFLENET_STAGES, 2):
         for index in range(1, units + 1):
-            x = _unit(plan, f"stage{stage}.unit{index}", x, channels // 2, 2 if index == 1 else 1)
-    x = net.relu("last.relu", net.batch_norm("last.bn", net.conv("last.conv", x, 1024, 1, bias=False)))
+            x = _unit(plan, f"stage{stage}.unit{index}", x, plan.wide(channels) // 2, 2 if index == 1 else 1)
+    x = net.relu("last.relu", net.batch_norm("last.bn", net.conv("last.conv", x, plan.wide(1024), 1, bias=False)))
     return net.gemm("fc", net.flatten("flatten", net.global_average_pool("pool", x)), net.classes, gain=1)
 
 

@@ -50,10 +50,13 @@ class Construction:
     VERSIONS: ClassVar[tuple[int, int]] = (8, 17)
     """Of the format and of the operators: one goes with the other, and older runtimes read the file too."""
 
+    PRODUCER: ClassVar[str] = "covey.models"
+    """What files say of where they come from."""
+
     def __post_init__(self) -> None:
         self.rng = np.random.Generator(np.random.PCG64(WEIGHT_SEED))
         form, opset = self.VERSIONS
-        self.proto = onnx.ModelProto(ir_version=form, producer_name="covey.models")
+        self.proto = onnx.ModelProto(ir_version=form, producer_name=self.PRODUCER)
         self.proto.opset_import.append(helper.make_opsetid("", opset))
         self.proto.graph.name = self.name
 

@@ -43,6 +43,9 @@ CLASSES = {"mnist": 10, "cifar": 10, "imagenet": 1000}
 SIZES = (32, 1024)
 """The smallest and the largest side of an image where a network takes any."""
 
+WIDTHS = (0.05, 4.0)
+"""The least and the largest part of its published channels that a network may have."""
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -52,6 +55,8 @@ class Architecture:
     shapes: tuple[str, ...]
     any_size: bool = False
     """Whether images may have any size, because an average over the map precedes the classifier."""
+    any_width: bool = False
+    """Whether it may be thinned or widened."""
     published: Operator | None = None
     """The form that its authors gave it, where the zoo has others."""
 
@@ -60,12 +65,12 @@ MODELS: dict[str, Architecture] = {
     "lenet5": Architecture(architectures.lenet5, ("mnist", "cifar")),
     "alexnet": Architecture(architectures.alexnet, ("cifar", "imagenet")),
     "vgg16": Architecture(architectures.vgg16, ("cifar", "imagenet")),
-    "resnet18": Architecture(architectures.resnet18, ("cifar", "imagenet"), True, "dense"),
-    "resnet50": Architecture(architectures.resnet50, ("cifar", "imagenet"), True, "dense"),
+    "resnet18": Architecture(architectures.resnet18, ("cifar", "imagenet"), True, True, "dense"),
+    "resnet50": Architecture(architectures.resnet50, ("cifar", "imagenet"), True, True, "dense"),
     "squeezenet": Architecture(architectures.squeezenet, ("imagenet",), True),
-    "densenet121": Architecture(architectures.densenet121, ("imagenet",), True, "dense"),
-    "mobilenetv3-large": Architecture(mobile.mobilenetv3_large, ("imagenet",), True, "factorised"),
-    "shufflenetv2": Architecture(mobile.shufflenetv2, ("imagenet",), True, "factorised"),
+    "densenet121": Architecture(architectures.densenet121, ("imagenet",), True, False, "dense"),
+    "mobilenetv3-large": Architecture(mobile.mobilenetv3_large, ("imagenet",), True, False, "factorised"),
+    "shufflenetv2": Architecture(mobile.shufflenetv2, ("imagenet",), True, True, "factorised"),
     "resnet32": Architecture(architectures.resnet32, ("cifar",), True),
     "minionn": Architecture(architectures.minionn, ("cifar",)),
 }
@@ -143,10 +148,11 @@ class Spec(ABC):
 
 @dataclass(frozen=True)
 class ImageSpec(Spec):
-    """A network of images: architecture, image shape, how it pools, and where asked for its operator, size and classes.
+    """A network of images: architecture, image shape, how it pools, and where asked for what follows.
 
-    `operator` is the form of its convolutions (`forms`), `size` the side of square images in place of the shape's, and
-    `classes` the number of logits. Raises `OptionError` for what there is not.
+    `operator` is the form of its convolutions (`forms`), `size` the side of square images in place of the shape's,
+    `classes` the number of logits, and `width` the part of the published channels that it has throughout. Raises
+    `OptionError` for what there is not.
     """
 
     shape: str
@@ -154,6 +160,7 @@ class ImageSpec(Spec):
     operator: Operator | None = None
     size: int | None = None
     classes: int | None = None
+    width: float | None = None
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -173,10 +180,14 @@ class ImageSpec(Spec):
             raise OptionError(f"{self.model} on images of {self.size} × {self.size}: use {SIZES[0]} to {SIZES[1]}")
         if self.classes is not None and self.classes < 1:
             raise OptionError(f"{self.model} with {self.classes} classes: use at least 1")
+        if self.width is not None and not known.any_width:
+            raise _foreign(self.model, "width")
+        if self.width is not None and not WIDTHS[0] <= self.width <= WIDTHS[1]:
+            raise OptionError(f"{self.model} of width {self.width}: use {WIDTHS[0]} to {WIDTHS[1]:.0f}")
 
     @property
     def label(self) -> str:
-        chosen = (("", self.operator), ("size-", self.size), ("classes-", self.classes))
+        chosen = (("", self.operator), ("size-", self.size), ("classes-", self.classes), ("width-", self.width))
         more = "".join(f"-{name}{value}" for name, value in chosen if value is not None)
         return f"{self.model}-{self.shape}-{self.pool}{more}"
 
@@ -191,7 +202,7 @@ class ImageSpec(Spec):
         known = MODELS[self.model]
         net = Network(self.label, self.image, self.classes or CLASSES[self.shape])
         operator = self.operator or known.published or "dense"
-        return net.model(known.layers(Plan(net, self.pool, operator))), net
+        return net.model(known.layers(Plan(net, self.pool, operator, self.width or 1.0))), net
 
     def build(self) -> onnx.ModelProto:
         return self.network()[0]
@@ -314,14 +325,16 @@ def find(
     operator: str | None = None,
     size: int | None = None,
     classes: int | None = None,
+    width: float | None = None,
 ) -> Spec:
     """A model of the zoo. Images are of the smallest shape and pools take the maximum, unless asked for others.
 
     With a `size` of 64 or more, the shape is the largest one instead. Raises `OptionError` for a model there is not,
     and for an option that a model has not.
     """
-    of_images = {"shape": shape, "pool": pool, "operator": operator, "size": size, "classes": classes}
-    given = of_images if model in TRANSFORMERS else {"sequence": sequence, "layers": layers}
+    given: dict[str, object] = {"sequence": sequence, "layers": layers}
+    if model in TRANSFORMERS:
+        given = {"shape": shape, "pool": pool, "operator": operator, "size": size, "classes": classes, "width": width}
     for name, value in given.items():
         if value is not None and model in {**MODELS, **TRANSFORMERS}:
             raise _foreign(model, name)
@@ -329,7 +342,7 @@ def find(
         return TransformerSpec(model, sequence, layers)
     shapes = MODELS[model].shapes if model in MODELS else ("",)
     usual = shapes[0] if size is None or size < 64 else shapes[-1]
-    return ImageSpec(model, shape or usual, pool or "max", operator, size, classes)  # type: ignore[arg-type]
+    return ImageSpec(model, shape or usual, pool or "max", operator, size, classes, width)  # type: ignore[arg-type]
 
 
 def _unknown(model: str) -> OptionError:
@@ -338,7 +351,7 @@ def _unknown(model: str) -> OptionError:
 
 def _foreign(model: str, option: str) -> OptionError:
     if known := MODELS.get(model):
-        optional = (("operator", known.published is not None), ("size", known.any_size))
+        optional = (("operator", known.published is not None), ("size", known.any_size), ("width", known.any_width))
         fits = ["shape", "pool", "classes", *(name for name, has in optional if has)]
     else:
         fits = ["layers"] if TRANSFORMERS[model].sequence is None else ["sequence", "layers"]

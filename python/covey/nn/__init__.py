@@ -7,6 +7,8 @@ channels and concatenations are local to each party. `rewrite` puts them in plac
     print(rewritten)
     train(rewritten.model)
 
+`ZooNetwork` makes networks of `covey.models` trainable.
+
 All are ordinary modules: `torch.export`, `torch.onnx.export` and `covey.compile` take them. Needs PyTorch.
 """
 
@@ -26,6 +28,7 @@ from covey.nn.operators import (
     XOperator,
 )
 from covey.nn.rewriting import Change, Rewritten, rewrite
+from covey.nn.zoo_network import ZooNetwork
 
 __all__ = [
     "Change",
@@ -38,5 +41,6 @@ __all__ = [
     "ShuffleConv2d",
     "XConv2d",
     "XOperator",
+    "ZooNetwork",
     "rewrite",
 ]
