@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests run side by side, more of them than there are cores: they start parties and wait for them.
 WORKERS ?= 3
+# Tests run side by side: threads of NumPy and PyTorch in each would wait for each other.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 4 ? n : 4)))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -64,7 +66,7 @@ demo: $(VENV)/installed
 test: $(VENV)/ready
 	mkdir -p target
 	RUST_TEST_THREADS=$(THREADS) cargo test --workspace --locked 2>&1 | tee target/test-rust.log
-	$(BIN)/pytest -o pythonpath= -n $(WORKERS) --dist loadfile 2>&1 | tee target/test-python.log
+	$(ONE_THREAD) $(BIN)/pytest -o pythonpath= -n $(WORKERS) --dist loadfile 2>&1 | tee target/test-python.log
 	@awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
 		END { printf "\nRust:   %d passed, %d failed, %d ignored\n", passed, failed, ignored }' target/test-rust.log
 	@tail -n 1 target/test-python.log | sed 's/^/Python: /'

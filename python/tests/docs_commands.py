@@ -58,7 +58,9 @@ def run(page: str) -> list[documented.Done]:
     if (name := missing(text)) is not None:
         print(f"skipped {page}: {name} is not installed", flush=True)
         return []
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    # Two pages at a time keep two cores busy: threads of NumPy and PyTorch in each would wait for each other.
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, **threads, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     machines = any(map(documented.PROMPT.match, text.splitlines()))
     with tempfile.TemporaryDirectory(prefix="covey-docs-") as folder, MACHINES if machines else nullcontext():
         for name in ("docs", "examples", "python", "packaging"):
