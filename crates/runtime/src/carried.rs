@@ -14,7 +14,7 @@ pub struct CarriedShares<P: Protocol + ?Sized> {
     next: HashMap<ValueId, P::Arith>,
     /// What opens where the sequence ends.
     opens: HashMap<ValueId, P::Arith>,
-    /// Runs of the sequence so far, which is the number of the next.
+    /// Runs of the sequence so far: the number of the next one, or of the one that runs.
     runs: u64,
 }
 
@@ -25,8 +25,8 @@ impl<P: Protocol + ?Sized> Default for CarriedShares<P> {
 }
 
 impl<P: Protocol + ?Sized> CarriedShares<P> {
-    /// The number of a run that begins, from 0, and what it begins with: what the run before left, or zeros. Nothing is left here: a
-    /// run that fails carries nothing on.
+    /// What a run over `batch` samples begins with: what the run before left, or zeros. Of it nothing is left here but the run's
+    /// number: a run that fails carries nothing on.
     ///
     /// # Errors
     /// If the run shall continue one that was none or had another number of samples.
@@ -36,9 +36,9 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         program: &Program,
         batch: usize,
         continues: bool,
-    ) -> Result<(u64, Vec<(ValueId, P::Arith)>), RuntimeError> {
+    ) -> Result<Vec<(ValueId, P::Arith)>, RuntimeError> {
         let CarriedShares { next: mut before, runs, .. } = std::mem::take(self);
-        let run = if continues { runs } else { 0 };
+        self.runs = if continues { runs } else { 0 };
         let one = |&Carried { value, .. }| {
             let shape = program.value(value).full_shape(batch);
             if !continues {
@@ -53,17 +53,12 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
                 }),
             }
         };
-        Ok((run, program.carried().iter().map(one).collect::<Result<_, _>>()?))
+        program.carried().iter().map(one).collect()
     }
 
-    /// Keeps what `computed` gives for the run after number `run`.
-    pub(crate) fn keep(
-        &mut self,
-        program: &Program,
-        run: u64,
-        computed: impl Fn(ValueId) -> Option<P::Arith>,
-    ) -> Option<()> {
-        self.runs = run.saturating_add(1);
+    /// Keeps what `computed` gives for the next run.
+    pub(crate) fn keep(&mut self, program: &Program, computed: impl Fn(ValueId) -> Option<P::Arith>) -> Option<()> {
+        self.runs = self.runs.saturating_add(1);
         for pair in program.carried() {
             self.next.insert(pair.value, computed(pair.next)?);
             if let Some(id) = pair.opens {

@@ -185,8 +185,7 @@ impl<P: Protocol + ?Sized> Executor<P> {
             observer.computed(id, &share)?;
             values.insert(id, share);
         }
-        let (run, begins_with) = carried.take(protocol, &self.program, batch, continues)?;
-        for (id, share) in begins_with {
+        for (id, share) in carried.take(protocol, &self.program, batch, continues)? {
             let share = Shared::Integers(share);
             observer.computed(id, &share)?;
             values.insert(id, share);
@@ -198,7 +197,7 @@ impl<P: Protocol + ?Sized> Executor<P> {
             let start = Instant::now();
             observer.begins(step, index, steps.len());
             protocol.enter(step.node, &step.name);
-            let arguments = self.arguments(step, &values, batch, run)?;
+            let arguments = self.arguments(step, &values, batch, carried.runs())?;
             let result = step.op.run(protocol, &arguments).map_err(|error| error.at(&step.name))?;
             if !fits(&result, arguments.result, batch) {
                 return Err(ProtocolError::Internal("the shape of a step's result").into());
@@ -234,7 +233,7 @@ impl<P: Protocol + ?Sized> Executor<P> {
             Some(Shared::Integers(share)) => Some(share.clone()),
             _ => None,
         };
-        carried.keep(&self.program, run, left).ok_or(ProtocolError::Internal("the carried values of a run"))?;
+        carried.keep(&self.program, left).ok_or(ProtocolError::Internal("the carried values of a run"))?;
         // A protocol that checks nothing has no row of it.
         let has_check = (protocol.costs().plan)(&Gate::Check { layers: 1 }, protocol.ring(), &Options::default())
             != Cost::default();
