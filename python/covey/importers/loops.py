@@ -6,7 +6,7 @@ that count their runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -49,9 +49,7 @@ def unroll(loop: OnnxNode, import_node: ImportNode) -> None:
     loop.note(f"its body {runs} times")
 
 
-def _run(
-    loop: OnnxNode, body: onnx.GraphProto, names: dict[str, str], run: int, import_node: ImportNode
-) -> list[str]:
+def _run(loop: OnnxNode, body: onnx.GraphProto, names: dict[str, str], run: int, import_node: ImportNode) -> list[str]:
     """The body's outputs in one run; `names` has what its inputs are called outside of it."""
     scope = loop.scope
     for tensor in body.initializer:
@@ -86,9 +84,10 @@ def _results(loop: OnnxNode, states: list[str], gathered: list[list[str]], impor
             raise loop.unsupported("it never runs", "take it out of the model")
         rows = [f"{part}.row" for part in parts]
         for part, row in zip(parts, rows, strict=True):
-            attributes: Mapping[str, list[int]] = {} if loop.opset >= 13 else {"axes": [0]}
-            operands = [part, axes] if loop.opset >= 13 else [part]
-            nodes.append(helper.make_node("Unsqueeze", operands, [row], **attributes))
+            if loop.opset >= 13:
+                nodes.append(helper.make_node("Unsqueeze", [part, axes], [row]))
+            else:
+                nodes.append(helper.make_node("Unsqueeze", [part], [row], axes=[0]))
         nodes.append(helper.make_node("Concat", rows, [name], axis=0))
     loop.scope.used.update(*(node.input for node in nodes))
     for index, node in enumerate(nodes):

@@ -85,8 +85,8 @@ def _unneeded(model: onnx.ModelProto) -> dict[str, str]:
         (source,) = unknown
         values = {name: numpy_helper.to_array(constants[name]) for name in leaves - unknown}
         if table.dims and 0 < table.dims[0] <= _MOST_ROWS:
-            values[source] = np.arange(table.dims[0])
-            if _leaves_as_it_is(model, arithmetic, values, source, indices):
+            rows = (np.arange(table.dims[0], dtype=kind) for kind in (np.int64, np.int32))
+            if any(_leaves_as_it_is(model, arithmetic, {**values, source: row}, source, indices) for row in rows):
                 found[indices] = source
     return found
 

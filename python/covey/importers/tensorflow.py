@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -45,7 +46,8 @@ def name_of(source: Any) -> str:
     """What to call a model: its own name, or that of its file."""
     if isinstance(source, str | os.PathLike):
         return os.path.splitext(os.path.basename(os.path.normpath(source)))[0]
-    return str(getattr(source, "name", None) or getattr(source, "__name__", None) or "model")
+    name = str(getattr(source, "name", None) or getattr(source, "__name__", None) or "model")
+    return re.sub(r"^__inference_(.+)_\d+$", r"\1", name)
 
 
 def convert(source: Any, example_inputs: Any = None) -> onnx.ModelProto:
@@ -54,6 +56,7 @@ def convert(source: Any, example_inputs: Any = None) -> onnx.ModelProto:
     try:
         import tf2onnx.convert
         import tf2onnx.tf_loader
+        import tf2onnx.utils
     except ImportError:
         raise _missing(source, "tf2onnx") from None
     function = _function(tf, source, example_inputs)
@@ -61,7 +64,11 @@ def convert(source: Any, example_inputs: Any = None) -> onnx.ModelProto:
     own = len(function.inputs) - len(function.captured_inputs)
     inputs = [tensor.name for tensor in function.inputs[:own]]
     outputs = [tensor.name for tensor in function.outputs]
-    names = {name: name.split(":")[0] for name in inputs} | dict(zip(outputs, _output_names(function), strict=True))
+    names = {name: name.split(":")[0] for name in inputs}
+    for output, name in zip(outputs, _output_names(function), strict=True):
+        names[output] = f"{name}.output" if name in names.values() else name
+    # Counted in the names that it makes up: from 1, so that the same model gives the same program.
+    tf2onnx.utils.INTERNAL_NAME = 1
     try:
         with _quiet(tf):
             frozen = tf2onnx.tf_loader.from_function(function, inputs, outputs)
@@ -94,7 +101,7 @@ def runner(source: Any) -> tuple[int | None, Callable[[list[Any]], list[Any]]]:
 
 def _is_keras(source: object) -> bool:
     modules = (sys.modules.get(name) for name in ("keras", "tf_keras"))
-    return isinstance(source, tuple(module.Model for module in modules if hasattr(module, "Model")))
+    return any(module is not None and isinstance(source, getattr(module, "Model", ())) for module in modules)
 
 
 def _is_function(source: object) -> bool:
@@ -164,7 +171,7 @@ def _read(tf: Any, path: str) -> Any:
         return function
     found = ", ".join(sorted(signatures)) or "none"
     raise ModelError(
-        f"'{path}' has the signatures {found}: save it with one, or compile tf.saved_model.load('{path}').signatures[..]"
+        f"'{path}' has the signatures {found}: save it with one named {SIGNATURE}, or load it in Python and compile one"
     )
 
 
