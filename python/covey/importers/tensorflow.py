@@ -46,8 +46,9 @@ def name_of(source: Any) -> str:
     """What to call a model: its own name, or that of its file."""
     if isinstance(source, str | os.PathLike):
         return os.path.splitext(os.path.basename(os.path.normpath(source)))[0]
-    name = str(getattr(source, "name", None) or getattr(source, "__name__", None) or "model")
-    return re.sub(r"^__inference_(.+)_\d+$", r"\1", name)
+    name = getattr(source, "name", None) or getattr(source, "__name__", None) or "model"
+    # TensorFlow counts what it traces.
+    return re.sub(r"^__inference_(.+)_\d+$", r"\1", name.decode() if isinstance(name, bytes) else str(name))
 
 
 def convert(source: Any, example_inputs: Any = None) -> onnx.ModelProto:
