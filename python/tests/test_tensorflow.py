@@ -90,7 +90,7 @@ def test_functions_keep_their_layout() -> None:
         return tf.nn.relu(tf.nn.conv2d(image, kernel, 2, "SAME"))
 
     x = np.random.default_rng(0).random((6, 9, 9, 3), dtype=np.float32)
-    compiled = covey.compile(net, calibration=x)
+    compiled = covey.compile(net, calibration=tf.constant(x))
     assert compiled.report["model"] == "net"
     assert near(clear(compiled, x)["output_0"], net(x).numpy())
     again = covey.compile(net.get_concrete_function(), calibration=x)
@@ -164,6 +164,7 @@ def test_refusals_are_one_line_with_a_way_out(tmp_path: Path, images: np.ndarray
         (keras.Sequential([k.Input((None, 3)), k.Conv1D(2, 3)]), r"'input.*|'keras.* has open sizes .*example inputs"),
         (keras.Sequential([k.Dense(2)]), "does not say what it takes: give example inputs"),
         (tf.function(lambda x: x), "cannot trace .*give example inputs"),
+        (object(), "object of type object is no model that can be compiled"),
         (inverse, r"inverse.*\(MatrixInverse\): .*end the model before it"),
     ]
     for model, message in cases:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import onnx
 
-from covey.errors import NodeError
+from covey.errors import ModelError, NodeError
 from covey.importers import onnx as onnx_models
 from covey.importers import sklearn, tensorflow, torch_export
 from covey.ir import Graph
@@ -45,4 +45,9 @@ def examine(source: Source, name: str | None = None, example_inputs: Any = None)
         return onnx_models.examine(sklearn.convert(source), name or sklearn.name_of(source))
     if tensorflow.is_tensorflow(source):
         return onnx_models.examine(tensorflow.convert(source, example_inputs), name or tensorflow.name_of(source))
+    if not isinstance(source, str | os.PathLike | onnx.ModelProto):
+        raise ModelError(
+            f"an object of type {type(source).__name__} is no model that can be compiled: give a file, an ONNX, "
+            f"PyTorch, Keras or scikit-learn model, or one of the signatures of a loaded SavedModel"
+        )
     return onnx_models.examine(source, name)
