@@ -37,7 +37,8 @@ def _functional(shape: tuple[int, ...], build: Callable[[Any, Any], Any]) -> Any
 def _activations(k: Any, x: Any) -> Any:
     x = k.Conv2D(2, 3)(x)
     names = ("elu", "celu", "silu", "hard_silu", "mish", "softplus", "softsign", "selu", "tanh", "hard_sigmoid")
-    return k.Dense(3)(k.Flatten()(k.Concatenate()([k.Activation(name)(x) for name in names])))
+    layers = [k.LeakyReLU(0.1), k.PReLU("random_uniform", shared_axes=[1, 2]), *map(k.Activation, names)]
+    return k.Dense(3)(k.Flatten()(k.Concatenate()([layer(x) for layer in layers])))
 
 
 def _residual(k: Any, x: Any) -> Any:
@@ -70,7 +71,7 @@ def _transformer(k: Any, x: Any) -> Any:
 def _adapted(k: Any) -> Any:
     layer = k.Normalization()
     layer.adapt(np.random.default_rng(1).random((64, *IMAGE)))
-    return _sequential(IMAGE, layer, k.Conv2D(4, 3), k.Flatten(), k.Dense(3))
+    return _sequential(IMAGE, layer, k.Rescaling(0.5, -1.0), k.Conv2D(4, 3), k.Flatten(), k.Dense(3))
 
 
 def _words(k: Any, *layers: Any) -> Any:
@@ -87,8 +88,9 @@ MODELS: dict[str, Callable[[Any], Any]] = {
     "strides": lambda k: _sequential(
         (9, 9, 3), k.Conv2D(6, 5, 3, padding="same"), k.AveragePooling2D(3, 2, padding="same"), k.Flatten(), k.Dense(3)
     ),
-    "dilated": lambda k: _sequential(IMAGE, k.Conv2D(4, 3, dilation_rate=2, padding="same"), k.Conv2D(2, 3)),
-    "grouped": lambda k: _sequential((8, 8, 4), k.Conv2D(8, 3, groups=2, padding="same"), k.ReLU()),
+    "grouped": lambda k: _sequential(
+        (8, 8, 4), k.Conv2D(8, 3, groups=2, padding="same"), k.ReLU(), k.Conv2D(2, 3, dilation_rate=2, padding="same")
+    ),
     "transposed": lambda k: _sequential(
         (4, 4, 3), k.Conv2DTranspose(4, 3, 2, padding="same"), k.ReLU(), k.Conv2DTranspose(2, 2, 2)
     ),
@@ -105,12 +107,7 @@ MODELS: dict[str, Callable[[Any], Any]] = {
     ),
     "activations": lambda k: _functional(IMAGE, _activations),
     "gelu": lambda k: _sequential(IMAGE, k.Conv2D(4, 3, activation="gelu"), k.Flatten(), k.Dense(3)),
-    "leaky": lambda k: _sequential(
-        IMAGE, k.Conv2D(4, 3), k.LeakyReLU(0.1), k.Conv2D(4, 3), k.PReLU("random_uniform", shared_axes=[1, 2]),
-        k.Flatten(), k.Dense(3),
-    ),
     "group_norm": lambda k: _sequential(IMAGE, k.Conv2D(4, 3), k.GroupNormalization(2), k.GlobalAveragePooling2D()),
-    "rescaled": lambda k: _sequential(IMAGE, k.Rescaling(2.0, -1.0), k.Conv2D(4, 3), k.Flatten(), k.Dense(3)),
     "adapted": _adapted,
     "merged": lambda k: _functional((8,), _merged),
     "reshaped": lambda k: _sequential(

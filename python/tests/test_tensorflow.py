@@ -18,6 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: pip install tensorflow")
 pytest.importorskip("tf2onnx", reason="tf2onnx, which converts TensorFlow's models, is not installed")
 keras = tf.keras
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:When providing:UserWarning")
 
 RANGE = (0, 1)
 
@@ -52,9 +53,16 @@ def images(network: Any) -> np.ndarray:
     return keras_models.inputs(network)
 
 
+@pytest.fixture(scope="module")
+def scores(network: Any, images: np.ndarray) -> np.ndarray:
+    """What the specification makes of the images."""
+    (found,) = clear(covey.compile(network, calibration=images, input_range=RANGE), images).values()
+    return found
+
+
 @pytest.mark.parametrize("file", ["net.keras", "net.h5", "net"])
 def test_files_compute_what_the_model_does(
-    network: Any, images: np.ndarray, file: str, tmp_path: Path, parties: Parties
+    network: Any, images: np.ndarray, scores: np.ndarray, file: str, tmp_path: Path, parties: Parties
 ) -> None:
     path = tmp_path / file
     if path.suffix:
@@ -63,9 +71,8 @@ def test_files_compute_what_the_model_does(
         network.export(path, verbose=False)
     compiled = covey.compile(path, calibration=images, input_range=RANGE)
     assert compiled.report["model"] == "net"
-    (due,) = clear(covey.compile(network, calibration=images, input_range=RANGE), images).values()
     (found,) = parties.run(compiled, images).outputs.values()
-    np.testing.assert_array_equal(found, due)
+    np.testing.assert_array_equal(found, scores)
 
 
 def test_verify_compares_with_tensorflow(network: Any, images: np.ndarray, tmp_path: Path) -> None:
