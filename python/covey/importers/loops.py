@@ -7,8 +7,10 @@ that count their runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import AttributeProto, helper, numpy_helper
 
@@ -26,9 +28,11 @@ def unroll(loop: OnnxNode, import_node: ImportNode) -> None:
     constants, body = loop.scope.constants, loop.attribute("body")
     if any(attribute.type == AttributeProto.GRAPH for node in body.node for attribute in node.attribute):
         raise loop.unsupported("its body has control flow of its own", FLAT)
-    bound = int(loop.constant(0, "number of runs").item()) if loop.has(0) else MOST_RUNS + 1
-    goes_on = bool(loop.constant(1, "condition").item()) if loop.has(1) else True
     states = loop.inputs[2:]
+    if len(loop.inputs) < 2 or len(body.input) != len(loop.inputs) or len(body.output) <= len(states):
+        raise loop.unsupported("its body has other inputs and outputs than it", "repair the model")
+    bound = _number(loop, loop.constant(0, "number of runs")) if loop.has(0) else MOST_RUNS + 1
+    goes_on = bool(_number(loop, loop.constant(1, "condition"))) if loop.has(1) else True
     gathered: list[list[str]] = [[] for _ in body.output[1 + len(states) :]]
     runs = 0
     while runs < bound and goes_on:
@@ -40,13 +44,19 @@ def unroll(loop: OnnxNode, import_node: ImportNode) -> None:
         found = _run(loop, body, names, runs, import_node)
         if found[0] not in constants:
             raise loop.unsupported("whether it runs on depends on the network's input", FLAT)
-        goes_on = bool(constants[found[0]].item())
+        goes_on = bool(_number(loop, constants[found[0]]))
         states = found[1 : 1 + len(states)]
         for parts, part in zip(gathered, found[1 + len(states) :], strict=True):
             parts.append(part)
         runs += 1
     _results(loop, states, gathered, import_node)
     loop.note(f"its body {runs} times")
+
+
+def _number(loop: OnnxNode, array: npt.NDArray[Any]) -> int:
+    if array.size != 1 or array.dtype.kind not in "iub":
+        raise loop.unsupported("its number of runs or its condition is no single number", "repair the model")
+    return int(array.ravel()[0])
 
 
 def _run(loop: OnnxNode, body: onnx.GraphProto, names: dict[str, str], run: int, import_node: ImportNode) -> list[str]:
@@ -77,7 +87,7 @@ def _results(loop: OnnxNode, states: list[str], gathered: list[list[str]], impor
     nodes = [helper.make_node("Identity", [state], [name]) for state, name in zip(states, loop.outputs, strict=False)]
     axes = f"{loop.name}/axes"
     loop.scope.constants[axes] = np.array([0])
-    for name, parts in zip(loop.outputs[len(states) :], gathered, strict=True):
+    for name, parts in zip(loop.outputs[len(states) :], gathered, strict=False):
         if name not in loop.scope.used:
             continue
         if not parts:
