@@ -142,6 +142,9 @@ DOUBLE = [
 def test_loops_carry_states_and_give_rows() -> None:
     x = np.random.default_rng(0).random((3, 4), dtype=np.float32)
     np.testing.assert_allclose(run(loop(DOUBLE), x), 14 * x, atol=0.01)
+    one_number = loop(DOUBLE)
+    one_number.graph.input[0].type.tensor_type.shape.dim.pop()
+    np.testing.assert_allclose(run(one_number, x[:, 0]), 14 * x[:, 0], atol=0.01)
     # A condition that is known ends the loop: before run 2 here.
     counted = [*DOUBLE, helper.make_node("Cast", ["run"], ["float"], to=FLOAT),
                helper.make_node("Less", ["float", "one"], ["goes_on"])]  # fmt: skip
