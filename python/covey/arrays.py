@@ -1,4 +1,7 @@
-"""PyTorch's tensors, datasets and data loaders as NumPy arrays. Needs no PyTorch: without it there are none of them."""
+"""Tensors of PyTorch and TensorFlow, PyTorch's datasets and data loaders, as NumPy arrays.
+
+Needs neither package: without it there are none of them.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,23 @@ from covey.errors import DataError
 
 
 def to_numpy(source: Any, names: Sequence[str], what: str) -> Any:
-    """What users give as data, with everything of PyTorch's turned into NumPy arrays; other things as they are.
+    """What users give as data, with everything of these turned into NumPy arrays; other things as they are.
 
     `names` are the network's inputs. A dataset's sample is a tensor, a tuple that begins with one tensor for each input
     (labels may follow), or a dict by input name. Raises `DataError`.
     """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return source
     if isinstance(source, Mapping):
-        return {name: _array(torch, value) for name, value in source.items()}
-    if isinstance(source, torch.utils.data.DataLoader):
-        return _collect(torch, source, names, what, np.concatenate)
-    if isinstance(source, torch.utils.data.Dataset):
+        return {name: _array(value) for name, value in source.items()}
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(source, torch.utils.data.DataLoader):
+        return _collect(source, names, what, np.concatenate)
+    if torch is not None and isinstance(source, torch.utils.data.Dataset):
         samples = source if hasattr(source, "__iter__") else (source[index] for index in range(len(source)))
-        return _collect(torch, samples, names, what, np.stack)
-    return _array(torch, source)
+        return _collect(samples, names, what, np.stack)
+    return _array(source)
 
 
-def _collect(torch: Any, parts: Any, names: Sequence[str], what: str, join: Any) -> dict[str, npt.NDArray[Any]]:
+def _collect(parts: Any, names: Sequence[str], what: str, join: Any) -> dict[str, npt.NDArray[Any]]:
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for part in parts:
         if isinstance(part, Mapping):
@@ -39,7 +40,7 @@ def _collect(torch: Any, parts: Any, names: Sequence[str], what: str, join: Any)
         else:
             found = dict(zip(names, part if isinstance(part, tuple | list) else (part,), strict=False))
         for name in names:
-            value = _array(torch, found.get(name))
+            value = _array(found.get(name))
             if not isinstance(value, np.ndarray):
                 raise DataError(
                     f"{what} data's samples lack the input '{name}': a sample is a tensor, a tuple that begins with "
@@ -54,8 +55,11 @@ def _collect(torch: Any, parts: Any, names: Sequence[str], what: str, join: Any)
         raise DataError(f"{what} data's samples differ in shape: bring them to one size first") from None
 
 
-def _array(torch: Any, value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
+def _array(value: Any) -> Any:
+    torch, tensorflow = sys.modules.get("torch"), sys.modules.get("tensorflow")
+    if tensorflow is not None and isinstance(value, tensorflow.Tensor):
+        return value.numpy()
+    if torch is None or not isinstance(value, torch.Tensor):
         return value
     tensor = value.detach().cpu()
     # NumPy has no bfloat16; every such number is a float32 too.

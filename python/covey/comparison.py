@@ -15,7 +15,7 @@ from covey._proto import program_pb2 as pb
 from covey.closeness import FloatReference, float_run, relative_error
 from covey.emit import HEADER_BYTES
 from covey.errors import ModelError
-from covey.importers import torch_export
+from covey.importers import tensorflow, torch_export
 from covey.importers.onnx import load
 from covey.importers.source import examine, is_torch
 from covey.ir import Graph
@@ -103,7 +103,9 @@ def float_graph(model: str | Path) -> Graph:
 
 
 def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mapping[str, Floats]) -> FloatReference:
-    """Run the float model: onnxruntime or PyTorch where installed, and Covey's own reference for what is inside."""
+    """Run the float model: onnxruntime, PyTorch or TensorFlow where installed, and Covey's own reference for what is
+    inside.
+    """
     graph = graph if graph is not None else float_graph(_need(model))
     for name in graph.inputs:
         if name not in inputs:
@@ -113,9 +115,9 @@ def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mappi
     found = float_run(graph, inputs)
     source, outputs, note = found.source, found.outputs, ""
     if model is not None:
-        engine, package = ("PyTorch", "torch") if is_torch(model) else ("onnxruntime", "onnxruntime")
+        engine, package, runner = _engine(model, graph)
         try:
-            batch, call = torch_export.runner(model) if is_torch(model) else _onnxruntime(Path(model), graph)
+            batch, call = runner(model)
             final = _in_parts([inputs[name] for name in graph.inputs], batch, call)
             source, outputs = engine, dict(zip(graph.outputs, final, strict=True))
         except ImportError:
@@ -148,6 +150,15 @@ def _need(model: str | Path | None) -> str | Path:
     if model is None:
         raise ModelError("the float model is not at hand: name it with --model model.onnx or model.pt2")
     return model
+
+
+def _engine(model: str | Path, graph: Graph) -> tuple[str, str, Callable[[str | Path], tuple[int | None, Call]]]:
+    """What computes a model file in floating point: its name, its package, and how it is had."""
+    if is_torch(model):
+        return "PyTorch", "torch", torch_export.runner
+    if tensorflow.is_tensorflow(model):
+        return "TensorFlow", "tensorflow", tensorflow.runner
+    return "onnxruntime", "onnxruntime", lambda path: _onnxruntime(Path(path), graph)
 
 
 def _onnxruntime(path: Path, graph: Graph) -> tuple[int | None, Call]:

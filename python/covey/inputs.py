@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 Data: TypeAlias = "str | os.PathLike[str] | npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]] | Any"
-"""A .npy or .npz file, an array or a PyTorch tensor for a single input, arrays or tensors by input name, or a PyTorch
-dataset or data loader."""
+"""A .npy or .npz file, an array or a tensor of PyTorch or TensorFlow for a single input, arrays or tensors by input
+name, or a PyTorch dataset or data loader.
+"""
 
 
 def load_arrays(source: Data, names: Sequence[str], what: str = "input") -> dict[str, npt.NDArray[Any]]:

@@ -38,7 +38,7 @@ class Model:
 
 
 Source: TypeAlias = str | os.PathLike[str] | Compiled | Program | Model
-"""A `.covey` file, an `.onnx` or `.pt2` file, what `compile` returned, a program, or a loaded model."""
+"""A `.covey` file, a trained model's file, what `compile` returned, a program, or a loaded model."""
 
 
 def load(

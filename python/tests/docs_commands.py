@@ -25,6 +25,7 @@ NEEDS = {
     "torch": ("torch",),
     "transformers": ("torch", "transformers"),
     "sklearn": ("sklearn", "skl2onnx"),
+    "tensorflow": ("tensorflow", "tf2onnx"),
     "plot": ("matplotlib",),
 }
 """The modules of each extra."""

@@ -24,7 +24,7 @@ from covey.cli.options import (
 
 def compare(
     models: Annotated[
-        list[Path], typer.Argument(metavar="MODEL", help="Compiled .covey files, or .onnx or .pt2 files.")
+        list[Path], typer.Argument(metavar="MODEL", help="Compiled .covey files, or trained models' files.")
     ],
     protocols: Annotated[
         str, typer.Option(metavar="NAMES", help="The protocols, separated by commas.")

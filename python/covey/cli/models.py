@@ -25,7 +25,9 @@ from covey.cli.options import (
 )
 from covey.errors import OptionError
 
-Trained = Annotated[Path, typer.Argument(metavar="MODEL", help="The trained model: .onnx, or PyTorch's .pt2.")]
+Trained = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The trained model: .onnx, .pt2 of PyTorch, .keras, a SavedModel.")
+]
 
 
 def check(

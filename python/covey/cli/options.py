@@ -11,17 +11,20 @@ from covey.errors import OptionError
 from covey.protocols import PROTOCOLS, protocol
 
 ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A compiled .covey file, or an .onnx or .pt2 file.")
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="A compiled .covey file, or a trained model: .onnx, .pt2, .keras, a SavedModel."
+    ),
 ]
 Weights = Annotated[
     Path | None, typer.Option(help="The weights file; by default the .weights.safetensors beside the model.")
 ]
 Calibration = Annotated[
     Path | None,
-    typer.Option(metavar="X.npy", help="Sample inputs that bounds and ranges are taken from (for .onnx and .pt2)."),
+    typer.Option(metavar="X.npy", help="Sample inputs that bounds and ranges are taken from (for trained models)."),
 ]
 InputRange = Annotated[
-    str | None, typer.Option(metavar="LOW,HIGH", help="What the inputs lie between (for .onnx and .pt2), such as 0,1.")
+    str | None, typer.Option(metavar="LOW,HIGH", help="What the inputs lie between (for trained models), such as 0,1.")
 ]
 Protocol = Annotated[str, typer.Option(help="; ".join(info.help for info in PROTOCOLS.values()) + ".")]
 ServedProtocol = Annotated[

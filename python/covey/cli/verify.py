@@ -31,7 +31,8 @@ def verify(
     parties: PartyCount = None,
     samples: Annotated[int, typer.Option(min=1, help="How many samples to run.")] = 8,
     float_model: Annotated[
-        Path | None, typer.Option("--model", metavar="MODEL", help="The float model that it came from: .onnx or .pt2.")
+        Path | None,
+        typer.Option("--model", metavar="MODEL", help="The float model that it came from: .onnx, .pt2, .keras .."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="X.npy", help="Samples; by default random ones in the declared range.")

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError
-from covey.importers import moved
+from covey.importers import loops, moved
 from covey.importers.folding import evaluate, shape_of
 from covey.importers.onnx_node import (
     IMPORTERS,
@@ -29,6 +29,7 @@ from covey.importers.onnx_node import (
     OnnxNode,
     Scope,
 )
+from covey.importers.repairs import repaired
 from covey.importers.replacements import no_secure_form
 from covey.ir import DType, Graph, Note, Status, Value
 
@@ -70,6 +71,7 @@ def load(source: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
     try:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
+        model = repaired(model)
         if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF:
             onnx.checker.check_model(model)
     except Exception as error:  # the checker raises several kinds
@@ -223,6 +225,9 @@ class _Importer:
                 self.unknown.update(dict.fromkeys(proto.output, behind))
             elif any(operand in scope.labels for operand in proto.input):
                 self._label(node)
+            elif proto.op_type == "Loop" and proto.domain in ("", "ai.onnx"):
+                loops.unroll(node, self._node)
+                self._note(node, Status.REWRITTEN, node.rewritten or "")
             elif self._fold(proto, node):
                 self._note(node, Status.REWRITTEN, "constant, evaluated at compile time")
             else:

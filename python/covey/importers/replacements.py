@@ -7,7 +7,9 @@ from covey.errors import UnsupportedError
 NORMALISE = "train the network with BatchNormalization in its place, which costs nothing at inference"
 ACTIVATE = "train or fine-tune the network with Relu, LeakyRelu or HardSwish in its place"
 FLOAT_MODEL = "export the floating-point model: Covey chooses fixed-point numbers itself"
-FLAT = "export the model without control flow, for one size of input"
+FLAT = "export the model without control flow (layers of Keras with unroll=True), for one size of input"
+TENSORFLOW = "tensorflow"
+"""The domain of operators that tf2onnx has no form of and keeps."""
 PICK = "use Gather or Slice with constant indices where the positions are fixed"
 FIXED_SIZE = "use Where, which keeps the size: that of its result would depend on secret data"
 CONSTANT = "export the model with its result stored as a constant"
@@ -50,6 +52,9 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
     "train the network without it: BatchNormalization in the place of a normalisation, Relu or HardSwish in that of an "
     "activation": ("var",),
     "remove it: values are always finite": ("IsInf", "IsNaN"),
+    "compile the Keras model or the .keras file, where the function becomes part of the model": (
+        "PartitionedCall", "StatefulPartitionedCall",
+    ),
 }  # fmt: skip
 
 
@@ -65,4 +70,5 @@ _BY_OPERATOR = {_key(name): way_out for way_out, names in _WAYS_OUT.items() for 
 def no_secure_form(node: str, operator: str, domain: str = "") -> UnsupportedError:
     """The error of a node whose operator Covey cannot compute securely, with a replacement or another way out."""
     reason = "Covey has no secure form of the operator" + (f" of domain '{domain}'" if domain else "")
-    return UnsupportedError(node, operator, reason, CUT if domain else _BY_OPERATOR.get(_key(operator), CUT))
+    named = domain in ("", TENSORFLOW)
+    return UnsupportedError(node, operator, reason, _BY_OPERATOR.get(_key(operator), CUT) if named else CUT)

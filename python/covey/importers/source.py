@@ -7,21 +7,23 @@ from typing import Any, TypeAlias
 
 import onnx
 
-from covey.errors import NodeError
+from covey.errors import ModelError, NodeError
 from covey.importers import onnx as onnx_models
-from covey.importers import sklearn, torch_export
+from covey.importers import sklearn, tensorflow, torch_export
 from covey.ir import Graph
 
 Source: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | Any"
-"""An `.onnx` or `.pt2` file, a loaded ONNX model, a PyTorch module or exported program, a fitted scikit-learn model."""
+"""An `.onnx`, `.pt2`, `.keras` or `.h5` file, the folder of a SavedModel, a loaded ONNX model, a PyTorch module or
+exported program, a Keras model, a TensorFlow function, a fitted scikit-learn model.
+"""
 
-SUFFIXES = (".onnx", torch_export.SUFFIX)
+SUFFIXES = (".onnx", torch_export.SUFFIX, *tensorflow.SUFFIXES)
 """What the names of model files end in."""
 
 
 def is_model_file(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a model that has yet to be compiled, going by its name."""
-    return os.fspath(path).lower().endswith(SUFFIXES)
+    """Whether a file, or a SavedModel's folder, is a model that has yet to be compiled."""
+    return os.fspath(path).lower().endswith(SUFFIXES) or tensorflow.is_saved_model(path)
 
 
 def is_torch(source: Source) -> bool:
@@ -36,11 +38,21 @@ def examine(
 ) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
 
-    `example_inputs` are what a PyTorch module is exported with. With `dropout` the nodes of that operator stay,
-    whatever the mode of the model. Raises `ModelError` when the model as a whole cannot be used.
+    `example_inputs` are what a PyTorch module is exported with, and say the sizes of inputs that a Keras model leaves
+    open. With `dropout` the nodes of that operator stay, whatever the mode of the model. Raises `ModelError` when the
+    model as a whole cannot be used.
     """
     if is_torch(source):
         return torch_export.examine(source, name, example_inputs, dropout=dropout)
     if sklearn.is_sklearn(source):
         return onnx_models.examine(sklearn.convert(source), name or sklearn.name_of(source))
+    if tensorflow.is_tensorflow(source):
+        if dropout:
+            raise ModelError("TensorFlow's dropout is left out where models are converted: leave out the option dropout")
+        return onnx_models.examine(tensorflow.convert(source, example_inputs), name or tensorflow.name_of(source))
+    if not isinstance(source, str | os.PathLike | onnx.ModelProto):
+        raise ModelError(
+            f"an object of type {type(source).__name__} is no model that can be compiled: give a file, an ONNX, "
+            f"PyTorch, Keras or scikit-learn model, or one of the signatures of a loaded SavedModel"
+        )
     return onnx_models.examine(source, name, dropout=dropout)

@@ -139,6 +139,7 @@ def _emit(
             along[axis] = [ABSENT if absent else place for place, absent in zip(nearest, gone, strict=True)]
         emit_pick(node, x, along)
         return
+    node.ignore("nearest_mode")
     antialias, exclude = node.flag("antialias"), node.flag("exclude_outside")
     kernel = _triangle if mode == "linear" else _keys(float(node.attribute("cubic_coeff_a", CUBIC)))
     radius = 1 if mode == "linear" else 2

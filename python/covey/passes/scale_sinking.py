@@ -52,7 +52,9 @@ def _sink(graph: Graph, product: Node) -> None:
     result = graph.values[product.output]
     if source.shape != result.shape or factor.min() < LEAST or factor.max() > MOST:
         return
-    way = _Way(factor.reshape(*(1,) * (len(result.shape) - factor.ndim), *factor.shape) if result.shape else factor)
+    way = _Way(
+        factor.reshape(*(1,) * (len(result.shape) - factor.ndim), *factor.shape) if result.shape else factor.reshape(())
+    )
     name = product.output
     while True:
         reader = graph.only_consumer(name)

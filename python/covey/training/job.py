@@ -95,7 +95,7 @@ def compile_training(
 ) -> Job:
     """Compile the training of a model: a program whose runs are steps of `optimizer` on minibatches of `batch` samples.
 
-    The model is an `.onnx` or `.pt2` file, a loaded ONNX model, or a PyTorch module in evaluation mode with
+    The model is a file or a loaded model as `compile` takes it; a PyTorch module is in evaluation mode and has
     `example_inputs`. `loss` is "cross-entropy" (labels are classes), "binary-cross-entropy" (labels are 0 or 1) or
     "mse". `calibration` are samples and labels of at least one minibatch: a few steps on them, in floating point, say
     how large values become. `input_range` is what the data owner's client enforces, by default what these samples

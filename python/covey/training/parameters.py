@@ -17,7 +17,7 @@ from onnx import numpy_helper
 
 from covey.errors import OptionError, UnsupportedError
 from covey.importers import onnx as onnx_models
-from covey.importers import sklearn, torch_export
+from covey.importers import sklearn, tensorflow, torch_export
 from covey.importers.source import Source, is_torch
 from covey.inputs import listed
 from covey.interval import Array
@@ -83,7 +83,7 @@ def model_of(source: Source) -> Model:
         return _of_torch(source)
     if sklearn.is_sklearn(source):
         raise OptionError("a fitted scikit-learn model is trained already: give a PyTorch or an ONNX model")
-    return _of_onnx(source)
+    return _of_onnx(tensorflow.convert(source) if tensorflow.is_tensorflow(source) else source)
 
 
 def _of_torch(source: Any) -> Model:
