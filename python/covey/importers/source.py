@@ -48,7 +48,9 @@ def examine(
         return onnx_models.examine(sklearn.convert(source), name or sklearn.name_of(source))
     if tensorflow.is_tensorflow(source):
         if dropout:
-            raise ModelError("TensorFlow's dropout is left out where models are converted: leave out the option dropout")
+            raise ModelError(
+                "TensorFlow's dropout is left out where models are converted: leave out the option dropout"
+            )
         return onnx_models.examine(tensorflow.convert(source, example_inputs), name or tensorflow.name_of(source))
     if not isinstance(source, str | os.PathLike | onnx.ModelProto):
         raise ModelError(
