@@ -468,6 +468,7 @@ mod tests {
             fs::write(&path, &good[..at]).unwrap();
             assert!(store.open(&program, &records(None), &owner).is_err(), "{at} bytes");
         }
+        fs::write(&path, &good[..9]).unwrap();
         assert_eq!(store.list(|_| true).1.len(), 1, "the operator hears of it");
         fs::write(&path, &good).unwrap();
         assert!(store.open(&program, &records(None), &owner).is_ok());
