@@ -67,9 +67,13 @@ test: $(VENV)/ready
 	mkdir -p target
 	RUST_TEST_THREADS=$(THREADS) cargo test --workspace --locked 2>&1 | tee target/test-rust.log
 	$(ONE_THREAD) $(BIN)/pytest -o pythonpath= -n $(WORKERS) --dist loadfile 2>&1 | tee target/test-python.log
+	@# In a process of its own, and 5 where TensorFlow is not installed: nothing was collected.
+	COVEY_TENSORFLOW=1 $(ONE_THREAD) $(BIN)/pytest -o pythonpath= python/tests/test_tensorflow.py 2>&1 \
+		| tee target/test-tensorflow.log || test $$? -eq 5
 	@awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
 		END { printf "\nRust:   %d passed, %d failed, %d ignored\n", passed, failed, ignored }' target/test-rust.log
 	@tail -n 1 target/test-python.log | sed 's/^/Python: /'
+	@tail -n 1 target/test-tensorflow.log | sed 's/^/TensorFlow: /'
 
 lint: $(VENV)/ready
 	cargo fmt --all --check

@@ -14,6 +14,12 @@ import covey
 import keras_models
 from covey.local import Parties
 
+ALONE = "COVEY_TENSORFLOW"
+if os.environ.get(ALONE) != "1":
+    pytest.skip(
+        f"PyTorch's Triton ends a process that TensorFlow is in: run this file by itself ({ALONE}=1)",
+        allow_module_level=True,
+    )
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: pip install tensorflow")
 pytest.importorskip("tf2onnx", reason="tf2onnx, which converts TensorFlow's models, is not installed")

@@ -8,6 +8,7 @@ the program was exported with a symbolic or a fixed one.
 from __future__ import annotations
 
 import copy
+import importlib.util
 import operator
 import os
 import re
@@ -116,6 +117,12 @@ def runner(source: Any) -> tuple[int | None, Callable[[list[Any]], list[Any]]]:
 
 
 def _torch(source: object) -> Any:
+    # Both have an LLVM with the same options, and the second one that registers them ends the process.
+    if "tensorflow" in sys.modules and "triton" not in sys.modules and importlib.util.find_spec("triton") is not None:
+        raise ModelError(
+            "PyTorch's Triton ends a process in which TensorFlow was loaded before it: compile PyTorch models in a process "
+            "of their own, or import triton first"
+        )
     try:
         import torch
         import torch.export
