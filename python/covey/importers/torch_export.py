@@ -120,8 +120,8 @@ def _torch(source: object) -> Any:
     # Both have an LLVM with the same options, and the second one that registers them ends the process.
     if "tensorflow" in sys.modules and "triton" not in sys.modules and importlib.util.find_spec("triton") is not None:
         raise ModelError(
-            "PyTorch's Triton ends a process in which TensorFlow was loaded before it: compile PyTorch models in a process "
-            "of their own, or import triton first"
+            "PyTorch's Triton ends a process in which TensorFlow was loaded before it: compile PyTorch models in a "
+            "process of their own, or import triton first"
         )
     try:
         import torch
