@@ -71,6 +71,17 @@ pub fn ask(raw: &mut Raw, asked: impl IntoIterator<Item = (usize, SessionRequest
     raw.streams.flush();
 }
 
+/// Asks for what is refused, which one party may say before all are asked.
+pub fn refusal(raw: &mut Raw, cluster: &Cluster, asked: impl IntoIterator<Item = (usize, SessionRequest)>) -> String {
+    for (role, request) in asked {
+        if let Err(refused) = wire::send_control(&mut *raw.control, role, &request) {
+            return refused.to_string();
+        }
+    }
+    raw.streams.flush();
+    answer(raw, 0, cluster).unwrap_err().to_string()
+}
+
 #[test]
 fn no_two_parties_continue_from_different_moments_or_keep_them_as_one() {
     let (cluster, model) = (Cluster::start_of(Trio), fading(false));
@@ -104,8 +115,8 @@ fn what_was_never_run_is_not_kept() {
     let (cluster, model) = (Cluster::start_of(Trio), fading(false));
     cluster.share(&model);
     let mut raw = Raw::open(&cluster, &model);
-    ask(&mut raw, cluster.roles().into_iter().map(|role| (role, SessionRequest::Keep(Hex(ONE)))));
-    let refused = answer(&mut raw, 0, &cluster).unwrap_err().to_string();
+    let asked = cluster.roles().into_iter().map(|role| (role, SessionRequest::Keep(Hex(ONE))));
+    let refused = refusal(&mut raw, &cluster, asked);
     assert!(refused.contains("where 'fading' carries nothing"), "{refused}");
     assert!(cluster.roles().into_iter().all(|role| files(&cluster, role).is_empty()));
 }

@@ -10,7 +10,7 @@ use covey_ring::Ring;
 use covey_runtime::Input;
 use covey_transport::Fingerprint;
 
-use crate::checkpoints::{answer, ask};
+use crate::checkpoints::{answer, ask, refusal};
 use crate::common::{Cluster, Model, cnn, expected, message, noise};
 use crate::sequences::{Clear, fading};
 use crate::stored_runs::Raw;
@@ -241,15 +241,14 @@ fn no_two_parties_run_on_different_rows() {
         for role in cluster.roles() {
             assert!(matches!(answer(&mut raw, role, &cluster).unwrap(), SessionReply::Attached(_)));
         }
-        ask(&mut raw, different.into_iter().enumerate());
-        let refusal = answer(&mut raw, 0, &cluster).unwrap_err().to_string();
+        let refusal = refusal(&mut raw, &cluster, different.into_iter().enumerate());
         assert!(refusal.contains("for something else than this party"), "{refusal}");
     }
     // Different sets.
     let mut raw = Raw::open(&cluster, &model);
-    attach(&mut raw, ["first", "first", "second"]);
-    let refusal = answer(&mut raw, 0, &cluster).unwrap_err().to_string();
-    assert!(refusal.contains("for something else than this party"), "{refusal}");
+    let asked = ["first", "first", "second"].map(|name| SessionRequest::Attach(vec![called(name)]));
+    let different = refusal(&mut raw, &cluster, asked.into_iter().enumerate());
+    assert!(different.contains("for something else than this party"), "{different}");
     // What no client of ours asks for.
     for (rows, expected) in [
         (vec![0, 1, 2, 4], "row 4 where the attached data sets have 4"),
@@ -261,8 +260,7 @@ fn no_two_parties_run_on_different_rows() {
         for role in cluster.roles() {
             answer(&mut raw, role, &cluster).unwrap();
         }
-        ask(&mut raw, cluster.roles().into_iter().map(|role| (role, on(&rows))));
-        let refusal = answer(&mut raw, 0, &cluster).unwrap_err().to_string();
+        let refusal = refusal(&mut raw, &cluster, cluster.roles().into_iter().map(|role| (role, on(&rows))));
         assert!(refusal.contains(expected), "{refusal}");
     }
 }
@@ -277,8 +275,8 @@ fn no_two_parties_keep_different_data_sets_as_one() {
     };
     for other in [share(5, &[]), share(4, &["owner"])] {
         let mut raw = Raw::open(&cluster, &model);
-        ask(&mut raw, [share(4, &[]), share(4, &[]), other].into_iter().enumerate());
-        let refusal = answer(&mut raw, 0, &cluster).unwrap_err().to_string();
+        let asked = [share(4, &[]), share(4, &[]), other];
+        let refusal = refusal(&mut raw, &cluster, asked.into_iter().enumerate());
         assert!(refusal.contains("for something else than this party"), "{refusal}");
     }
     let unnamed =
@@ -289,8 +287,7 @@ fn no_two_parties_keep_different_data_sets_as_one() {
         (unnamed, "whose name is empty"),
     ] {
         let mut raw = Raw::open(&cluster, &model);
-        ask(&mut raw, cluster.roles().into_iter().map(|role| (role, bad.clone())));
-        let refusal = answer(&mut raw, 0, &cluster).unwrap_err().to_string();
+        let refusal = refusal(&mut raw, &cluster, cluster.roles().into_iter().map(|role| (role, bad.clone())));
         assert!(refusal.contains(expected), "{refusal}");
     }
     assert!(cluster.roles().into_iter().all(|role| files(&cluster, role).is_empty()));
@@ -304,7 +301,6 @@ fn no_two_parties_go_on_with_different_sequences() {
     let mut raw = Raw::open(&cluster, &model);
     let run = |continues| Run { phase: Joint, batch: 1, inference: 1, count: 1, continues, ends: false };
     let requests = [true, true, false].map(|continues| SessionRequest::Run(run(continues)));
-    ask(&mut raw, requests.into_iter().enumerate());
-    let refusal = answer(&mut raw, 0, &cluster).unwrap_err().to_string();
+    let refusal = refusal(&mut raw, &cluster, requests.into_iter().enumerate());
     assert!(refusal.contains("for something else than this party"), "{refusal}");
 }
