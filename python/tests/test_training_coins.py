@@ -157,7 +157,7 @@ def test_stochastic_rounding_is_right_on_average_and_repeatable() -> None:
 
 
 def test_a_step_of_less_than_half_a_unit_moves_weights_at_random_alone() -> None:
-    # Two weights that give 1 where 0 is due, whatever the steps: to the nearest they never move.
+    # Each step is a quarter of a unit: rounded to the nearest, the weights never move.
     unit = 2.0**-18
     nodes = [node("MatMul", "x w", "flat"), node("Relu", "flat", "relu"), node("MatMul", "relu v", "scores")]
     constants = {"w": np.eye(2), "v": np.array([[1.0], [0.0]])}

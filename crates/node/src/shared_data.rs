@@ -1,8 +1,8 @@
-//! A session's data sets: rows that its client shares and all parties keep, and runs on the rows of those that are there.
+//! A session's data sets: keeping rows that the client shares, and runs on rows of the data sets that it attached.
 //!
 //! A version of a data set is a hash of nonces, one of every role, exchanged with a hash of what the client asked for. So one version is
-//! the rows of one moment at all roles. Before a run on rows all roles compare the hash again: no two take rows that do not belong
-//! together, whatever the client asks each of them for.
+//! the rows of one moment at all roles. Before a run on rows all roles compare the hash again: all read the same rows, whatever the
+//! client asks each of them for.
 
 use std::collections::HashSet;
 use std::sync::Arc;
