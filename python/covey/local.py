@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from covey.errors import CoveyError, OptionError
 from covey.interrupts import uninterrupted
-from covey.protocols import DEALER, device_option
+from covey.protocols import DEALER, device_option, threads_option
 from covey.protocols import protocol as find_protocol
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def local(
     options: Mapping[str, Any] | None = None,
     data_owner_computes: bool = False,
     device: str | None = None,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Parties]:
     """Parties on this machine, for as long as the `with` block lasts.
@@ -60,7 +61,8 @@ def local(
     `timeout` is how many seconds a silent party is waited for. `network` is one to emulate on every link (`latency_ms`
     one way, `bandwidth_mbit`), `options` are those of a session. With `data_owner_computes` this process is the data
     owner's and the last party, which two-party allows. `device` is what the parties compute linear layers on: "cpu",
-    "cuda", "cuda:<number>", or "auto", the default, for a GPU where there is one. The processes end with this one,
+    "cuda", "cuda:<number>", or "auto", the default, for a GPU where there is one. `threads` is how many each party
+    computes on, by default so many that all together have one for each processor. The processes end with this one,
     however it ends.
     """
     running = Parties(
@@ -71,6 +73,7 @@ def local(
         options=options,
         data_owner_computes=data_owner_computes,
         device=device,
+        threads=threads,
     )
     try:
         try:
@@ -95,6 +98,7 @@ class Parties:
         options: Mapping[str, Any] | None = None,
         data_owner_computes: bool = False,
         device: str | None = None,
+        threads: int | None = None,
     ) -> None:
         info = find_protocol(protocol)
         if data_owner_computes and not info.data_owner_can_compute:
@@ -107,6 +111,7 @@ class Parties:
         self.network = dict(network or {})
         self.options = dict(options or {})
         self.device = device_option(device, protocol)
+        self.threads = threads_option(threads, protocol) or max(1, processors() // max(1, len(roles)))
         self.folder: Path | None = None
         self.parties: list[Party] = []
         self._shared: set[str] = set()
@@ -130,7 +135,9 @@ class Parties:
     def _start(self, progress: Progress | None) -> None:
         with uninterrupted():
             self.folder = Path(tempfile.mkdtemp(prefix="covey-"))
-        self.parties = write_configuration(self.folder, self.names, self.timeout, self.network, self.device)
+        self.parties = write_configuration(
+            self.folder, self.names, self.timeout, self.network, device=self.device, threads=self.threads
+        )
         for party in self.parties:
             with uninterrupted():  # or there would be a process that nobody knows
                 party.spawn()
@@ -359,12 +366,19 @@ class Party:
         self._process = None
 
 
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def write_configuration(
     folder: Path,
     party_names: Sequence[str],
     timeout: float,
     network: Mapping[str, float] | None = None,
+    *,
     device: str | None = None,
+    threads: int | None = None,
 ) -> list[Party]:
     """Keys and configuration files of the parties, a model owner and a data owner, each in a folder of its own."""
     from covey import _core
@@ -385,7 +399,8 @@ def write_configuration(
         Peer("model-owner", fingerprints["model-owner"], may=["share-weights"]),
         Peer("data-owner", fingerprints["data-owner"], may=["infer", "fill-store", "share-data"]),
     ]
-    common: dict[str, Any] = {"timeout": timeout} if device is None else {"timeout": timeout, "device": device}
+    chosen = {"timeout": timeout, "device": device, "threads": threads}
+    common: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     parties = []
     for peer in peers:
         others = [other for other in peers if other is not peer]

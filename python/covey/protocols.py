@@ -191,5 +191,16 @@ def device_option(device: str | None, name: str) -> str | None:
     return device
 
 
+def threads_option(threads: int | None, name: str) -> int | None:
+    """How many threads each party of a protocol computes on, where it was said. Raises `CoveyError`."""
+    from covey._core import check_threads
+
+    if threads is not None:
+        check_threads(threads)
+        if name == "clear":
+            raise OptionError("--threads is for private runs: clear computes on one thread")
+    return threads
+
+
 def _of_any_number() -> str:
     return " or ".join(info.name for info in PROTOCOLS.values() if len(info.computing) > 1)

@@ -324,6 +324,22 @@ def test_a_gpu_that_is_missing_is_one_line(command: Command, digits: Path) -> No
 def test_clear_has_no_device(command: Command, digits: Path) -> None:
     x = DIGITS / "test-images.npy"
     command.refuses("run", digits, "--input", x, "--protocol", "clear", "--device", "cpu", saying="clear computes")
+    command.refuses("run", digits, "--input", x, "--protocol", "clear", "--threads", "2", saying="one thread")
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "1025"])
+def test_impossible_numbers_of_threads_are_refused(command: Command, digits: Path, count: str) -> None:
+    call = ["run", digits, "--input", DIGITS / "test-images.npy", "--local"]
+    command.refuses(*call, "--threads", count, saying="use 1 to 1024")
+
+
+def test_results_do_not_depend_on_threads(command: Command, digits: Path, tmp_path: Path) -> None:
+    x, outputs = DIGITS / "test-images.npy", []
+    for count in ("1", "3"):
+        file = tmp_path / f"{count}.npy"
+        command("run", digits, "--input", x, "--local", "--threads", count, "--output", file)
+        outputs.append(np.load(file))
+    np.testing.assert_array_equal(*outputs)
 
 
 # Keys.

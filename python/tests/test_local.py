@@ -21,7 +21,7 @@ import pytest
 import covey
 from command import DIGITS, Command
 from covey.clear import run_clear
-from covey.local import Parties, free_addresses, write_configuration
+from covey.local import Parties, free_addresses, processors, write_configuration
 from covey.model import load
 
 
@@ -179,6 +179,13 @@ def test_unreachable_parties_are_named(parties: Parties, command: Command, tmp_p
     (folder / "client.toml").write_text(text.replace(address, free))
     line = command.refuses("doctor", "--config", folder / "client.toml", saying="alpha")
     assert free in line
+
+
+def test_the_processors_are_shared_among_the_parties() -> None:
+    with covey.local("quad") as running:
+        each = running.threads
+        assert each == max(1, processors() // 4)
+        assert all(f"threads = {each}\n" in party.config.read_text() for party in running.parties)
 
 
 def test_a_taken_port_is_named(command: Command, tmp_path: Path) -> None:

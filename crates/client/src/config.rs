@@ -32,6 +32,8 @@ pub struct ClientConfig {
     pub state: PathBuf,
     /// What computes its linear layers where it is one of the parties itself.
     pub device: Device,
+    /// How many threads compute where it is one of the parties itself; all processors if `None`.
+    pub threads: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -53,6 +55,7 @@ struct ClientTable {
     wait: Option<f64>,
     state: Option<PathBuf>,
     device: Option<String>,
+    threads: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -94,6 +97,7 @@ impl ClientConfig {
         }
         let network = network(&source, file.network)?;
         let device = source.device("client.device", file.client.device.as_deref())?;
+        let threads = source.threads("client.threads", file.client.threads)?;
         let state = source.resolve(&file.client.state.unwrap_or_else(|| default_state(&name)));
         Ok(ClientConfig {
             name,
@@ -105,6 +109,7 @@ impl ClientConfig {
             network,
             state,
             device,
+            threads,
         })
     }
 
@@ -133,6 +138,7 @@ impl ClientConfig {
             network,
             state,
             device: Device::default(),
+            threads: None,
         })
     }
 }

@@ -7,6 +7,7 @@ use covey_messages::{Hex, Key, ShareWeights};
 use covey_node::{AllowedClient, ClientBudget, LogFormat, OwnParty, OwnState, PartyBudget, PartyConfig};
 use covey_program::Program;
 use covey_protocols::device::use_device;
+use covey_protocols::threads::use_threads;
 use covey_protocols::kind::ProtocolKind;
 use covey_runtime::session::supports;
 
@@ -58,6 +59,7 @@ fn start(
     role: usize,
 ) -> Result<OwnParty, ClientError> {
     use_device(config.device).map_err(|error| ClientError::Request(error.to_string()))?;
+    use_threads(config.threads).map_err(|error| ClientError::Request(error.to_string()))?;
     let state = OwnState::open(&config.state).map_err(|error| ClientError::Request(error.to_string()))?;
     let client = AllowedClient {
         fill_store: true,
@@ -80,6 +82,7 @@ fn start(
         metrics: None,
         log: LogFormat::default(),
         device: config.device,
+        threads: config.threads,
         file: None,
     };
     state.serve(party).map_err(|problem| ClientError::Request(format!("this process as P{role}: {problem}")))

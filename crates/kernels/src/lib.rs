@@ -33,6 +33,7 @@ pub mod ntt;
 pub mod packing;
 mod prg;
 mod scratch;
+pub mod threads;
 mod words;
 
 pub use block::{Block, lowest_bits};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use covey_protocols::device::{Device, DeviceError};
+use covey_protocols::threads::check_threads;
 use covey_protocols::kind::ProtocolKind;
 use covey_transport::{Fingerprint, Identity, TransportError};
 use serde::Deserialize;
@@ -239,6 +240,11 @@ impl ConfigFile {
             .transpose()
             .map_err(|error: DeviceError| self.refuse(key, &flat(&error.to_string())))?;
         Ok(device.unwrap_or_default())
+    }
+
+    /// How many threads compute; as many as the machine has processors if the file does not say.
+    pub fn threads(&self, key: &str, count: Option<usize>) -> Result<Option<usize>, ConfigError> {
+        count.map(check_threads).transpose().map_err(|error| self.refuse(key, &error.to_string()))
     }
 
     /// The pinned key of `name`.

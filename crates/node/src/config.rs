@@ -45,6 +45,8 @@ pub struct PartyConfig {
     pub log: LogFormat,
     /// What computes its linear layers. Whoever serves sees to that (`covey_kernels::device::use_device`), before anything is served.
     pub device: Device,
+    /// How many threads compute; all processors if `None`. Whoever serves sees to that too (`covey_kernels::threads::use_threads`).
+    pub threads: Option<usize>,
     /// The file it was read from, if any.
     pub file: Option<PathBuf>,
 }
@@ -128,6 +130,7 @@ struct PartyTable {
     #[serde(default)]
     log: LogFormat,
     device: Option<String>,
+    threads: Option<usize>,
     #[serde(default)]
     role: RoleName,
 }
@@ -197,6 +200,7 @@ impl PartyConfig {
         };
         let metrics = file.party.metrics.map(|address| loopback(source, "party.metrics", &address)).transpose()?;
         let device = source.device("party.device", file.party.device.as_deref())?;
+        let threads = source.threads("party.threads", file.party.threads)?;
         let (log, file) = (file.party.log, Some(source.path().to_path_buf()));
         let config = PartyConfig {
             name,
@@ -211,6 +215,7 @@ impl PartyConfig {
             metrics,
             log,
             device,
+            threads,
             file,
         };
         config.check_keys(source)?;
@@ -233,6 +238,7 @@ impl PartyConfig {
             ("metrics", self.metrics != new.metrics),
             ("log", self.log != new.log),
             ("device", self.device != new.device),
+            ("threads", self.threads != new.threads),
         ];
         let restarts = restarts.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect();
         let PartyConfig { identity, timeout, peers, clients, .. } = new;

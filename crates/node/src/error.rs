@@ -1,6 +1,7 @@
 //! Why a party cannot serve.
 
 use covey_kernels::device::DeviceError;
+use covey_kernels::threads::ThreadsError;
 use covey_messages::config::ConfigError;
 use covey_messages::wire::WireError;
 use covey_transport::{ErrorKind, TransportError};
@@ -17,6 +18,9 @@ pub enum NodeError {
     /// What computes linear layers.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The threads that compute.
+    #[error(transparent)]
+    Threads(#[from] ThreadsError),
     /// The state folder.
     #[error("state folder {folder}: {problem}; choose another `state` in the configuration or correct its permissions")]
     State {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use covey_kernels::device::{Device, use_device};
+use covey_kernels::threads::use_threads;
 use covey_node::{LogFormat, NodeError, PartyConfig, forbid_core_dumps, serve, start_log};
 use lexopt::prelude::*;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -14,13 +15,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 const HELP: &str = "\
 Run one Covey party: it keeps shares of weights and computes on shares with the other parties.
 
-Usage: covey-party --config FILE [--print-address] [--log FORMAT] [--device NAME]
+Usage: covey-party --config FILE [--print-address] [--log FORMAT] [--device NAME] [--threads N]
 
 Options:
   --config FILE    The party's configuration (party.toml)
   --print-address  Print the address listened on, alone on one line of standard output
   --log FORMAT     Write the log as text or json, whatever `log` of [party] says
   --device NAME    Compute linear layers on auto, cpu, cuda or cuda:<number>, whatever `device` of [party] says
+  --threads N      Compute on so many threads, whatever `threads` of [party] says; by default on all processors
   --help           Print this
   --version        Print the version";
 
@@ -30,6 +32,7 @@ struct Arguments {
     print_address: bool,
     log: Option<LogFormat>,
     device: Option<Device>,
+    threads: Option<usize>,
 }
 
 /// What the command line asks for.
@@ -39,7 +42,7 @@ enum Command {
 }
 
 fn parse() -> Result<Command, lexopt::Error> {
-    let (mut config, mut print_address, mut log, mut device) = (None, false, None, None);
+    let (mut config, mut print_address, mut log, mut device, mut threads) = (None, false, None, None, None);
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
@@ -47,6 +50,7 @@ fn parse() -> Result<Command, lexopt::Error> {
             Long("print-address") => print_address = true,
             Long("log") => log = Some(parser.value()?.parse()?),
             Long("device") => device = Some(parser.value()?.parse()?),
+            Long("threads") => threads = Some(parser.value()?.parse()?),
             Short('h') | Long("help") => return Ok(Command::Print(HELP.into())),
             Short('V') | Long("version") => {
                 return Ok(Command::Print(format!("covey-party {}", env!("CARGO_PKG_VERSION"))));
@@ -55,7 +59,7 @@ fn parse() -> Result<Command, lexopt::Error> {
         }
     }
     let config = config.ok_or("--config FILE is missing")?;
-    Ok(Command::Serve(Arguments { config, print_address, log, device }))
+    Ok(Command::Serve(Arguments { config, print_address, log, device, threads }))
 }
 
 fn main() -> ExitCode {
@@ -82,6 +86,7 @@ fn run(arguments: &Arguments) -> Result<(), NodeError> {
     let config = PartyConfig::read(&arguments.config)?;
     start_log(arguments.log.unwrap_or(config.log));
     use_device(arguments.device.unwrap_or(config.device))?;
+    use_threads(arguments.threads.or(config.threads))?;
     if let Err(error) = dumps {
         tracing::warn!("core dumps of this process stay possible: {error}");
     }

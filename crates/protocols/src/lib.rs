@@ -8,6 +8,7 @@ mod additive;
 pub mod agreement;
 pub mod any_party;
 pub mod api;
+mod arrivals;
 pub mod beaver;
 mod cadence;
 pub mod circuits;
@@ -18,6 +19,7 @@ mod composed;
 pub mod cost;
 #[cfg(test)]
 mod exposure;
+mod flight;
 pub mod kind;
 mod linear_map;
 mod local;
@@ -45,7 +47,7 @@ pub mod parts {
 /// Whether this build can leave out checks: none that serves anyone.
 pub const TAMPERING: bool = cfg!(feature = "tampering");
 
-pub use covey_kernels::device;
+pub use covey_kernels::{device, threads};
 
 pub use api::{
     Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, LinearMethod,

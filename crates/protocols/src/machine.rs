@@ -1,6 +1,6 @@
 //! Gates as round machines: what each exchanges is declared up front, what it computes is cut at its messages.
 
-use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
 
 use covey_kernels::{Buffer, packing};
 use covey_ring::{BitTensor, Ring, Word, wire};
@@ -286,9 +286,9 @@ impl Inbox {
 ///   or in both if it has offline messages to send.
 ///
 /// Where not all was called, `finish` still yields the right shape; the values are meaningless and never leave the party.
-pub trait Machine {
+pub trait Machine: Send {
     /// What the gate yields.
-    type Output;
+    type Output: Send;
     /// Every message of the gate, for all parties.
     fn layout(&self) -> &Layout;
     /// Computes this party's part of `step` and emits its messages.
@@ -304,48 +304,81 @@ pub trait Machine {
 }
 
 /// A machine without the type of its output, so that the scheduler is compiled once and not for every gate.
-pub(crate) trait AnyMachine {
+pub(crate) trait AnyMachine: Send {
     fn layout(&self) -> &Layout;
     fn local(&mut self, step: Step, out: &mut Outbox);
     fn absorb(&mut self, step: Step, inbox: &mut Inbox);
+    /// Makes the result, after its last part.
+    fn conclude(&mut self);
     /// Hands out the result.
     fn finish(self: Box<Self>);
-    fn keep(&self, kept: &mut Vec<u8>);
+    fn keep(&mut self, kept: &mut Vec<u8>);
     fn restore(&mut self, kept: &[u8]);
 }
 
 /// A machine, and the function that takes its result.
-pub(crate) struct WithOutput<'a, M, F> {
-    pub(crate) machine: M,
+pub(crate) struct WithOutput<'a, M: Machine, F> {
+    state: State<M>,
     /// Its tile's.
-    pub(crate) index: usize,
-    pub(crate) done: &'a RefCell<F>,
+    index: usize,
+    done: &'a Mutex<F>,
 }
 
-impl<M: Machine, F: FnMut(usize, M::Output)> AnyMachine for WithOutput<'_, M, F> {
+enum State<M: Machine> {
+    Running(M),
+    Concluded(M::Output),
+    /// Between the two, or where making the result failed.
+    Gone,
+}
+
+impl<'a, M: Machine, F> WithOutput<'a, M, F> {
+    pub(crate) fn new(machine: M, index: usize, done: &'a Mutex<F>) -> Self {
+        WithOutput { state: State::Running(machine), index, done }
+    }
+
+    fn machine(&mut self) -> &mut M {
+        match &mut self.state {
+            State::Running(machine) => machine,
+            _ => unreachable!("a machine that has its result is asked for no more"),
+        }
+    }
+}
+
+impl<M: Machine, F: FnMut(usize, M::Output) + Send> AnyMachine for WithOutput<'_, M, F> {
     fn layout(&self) -> &Layout {
-        self.machine.layout()
+        match &self.state {
+            State::Running(machine) => machine.layout(),
+            _ => unreachable!("a machine that has its result is asked for no more"),
+        }
     }
 
     fn local(&mut self, step: Step, out: &mut Outbox) {
-        self.machine.local(step, out);
+        self.machine().local(step, out);
     }
 
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
-        self.machine.absorb(step, inbox);
+        self.machine().absorb(step, inbox);
+    }
+
+    fn conclude(&mut self) {
+        if let State::Running(machine) = std::mem::replace(&mut self.state, State::Gone) {
+            self.state = State::Concluded(machine.finish());
+        }
     }
 
     fn finish(self: Box<Self>) {
-        let WithOutput { machine, index, done } = *self;
-        done.borrow_mut()(index, machine.finish());
+        if let State::Concluded(output) = self.state {
+            // One thread at a time hands out results, and where it fails the gate does.
+            self.done.lock().unwrap_or_else(PoisonError::into_inner)(self.index, output);
+        }
     }
 
-    fn keep(&self, kept: &mut Vec<u8>) {
-        self.machine.keep(kept);
+    fn keep(&mut self, kept: &mut Vec<u8>) {
+        self.machine().keep(kept);
     }
 
     fn restore(&mut self, kept: &[u8]) {
-        self.machine.restore(kept);
+        self.machine().restore(kept);
     }
 }
 

@@ -202,7 +202,7 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         &mut self,
         len: usize,
         machine: impl Fn(Site<R>, Range<usize>) -> M,
-        done: impl FnMut(Range<usize>, M::Output),
+        done: impl FnMut(Range<usize>, M::Output) + Send,
     ) -> Result<()> {
         let site = self.sites()?;
         self.each_tile_at(site, len, machine, done)
@@ -214,7 +214,7 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         site: impl Fn(usize, usize) -> Site<R>,
         len: usize,
         machine: impl Fn(Site<R>, Range<usize>) -> M,
-        mut done: impl FnMut(Range<usize>, M::Output),
+        mut done: impl FnMut(Range<usize>, M::Output) + Send,
     ) -> Result<()> {
         let tile = self.options.tile;
         let range = |index: usize| index * tile..len.min((index + 1) * tile);
@@ -244,7 +244,7 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         lens: Vec<usize>,
         own: impl Own<W>,
         mut machine: impl FnMut(Site<R>, Buffer<W>, &(usize, Range<usize>)) -> M,
-        mut done: impl FnMut(usize, &(usize, Range<usize>), M::Output),
+        mut done: impl FnMut(usize, &(usize, Range<usize>), M::Output) + Send,
     ) -> Result<()> {
         let site = self.sites()?;
         if self.rests() {

@@ -1,56 +1,49 @@
 //! The one scheduler of all gates: tiles in flight, phases, the store and the meter.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
+use covey_kernels::threads::{self, ThreadPool};
 use covey_transport::{Endpoint, PeerId, Phase as StepKind};
 use zeroize::Zeroizing;
 
 use crate::api::{Phase, ProtocolError, Result};
-use crate::cadence;
-use crate::machine::{AnyMachine, BoxedMachine, Inbox, Layout, Machine, Outbox, Step, WithOutput};
+use crate::arrivals::{Arrivals, Of, TELLING};
+use crate::flight::Work;
+use crate::machine::{BoxedMachine, Machine, Step, WithOutput};
 use crate::store::{Material, Store};
 use crate::timed::Timed;
 
 /// Runs machines over one endpoint.
 pub struct Scheduler {
-    endpoint: Timed,
-    window: usize,
+    pub(crate) endpoint: Timed,
+    pub(crate) peers: usize,
+    pub(crate) window: usize,
+    /// The threads that jobs run on; none where this one does them.
+    pub(crate) pool: Option<Arc<ThreadPool>>,
     /// What is to be sent waits for the end of the pass.
-    in_step: bool,
-    held: Vec<(PeerId, StepKind, Vec<u8>)>,
-    works_ahead: bool,
-    phase: Phase,
+    pub(crate) in_step: bool,
+    pub(crate) held: Vec<(PeerId, StepKind, Vec<u8>)>,
+    pub(crate) works_ahead: bool,
+    pub(crate) phase: Phase,
     /// All messages are offline ones ([`Scheduler::ahead`]).
     is_ahead: bool,
-    store: Store,
+    pub(crate) store: Store,
     last_run: Option<u64>,
     node: u32,
-    outbox: Outbox,
-    inbox: Inbox,
-    arrivals: Arrivals,
-    /// For what a machine keeps and takes back.
-    kept: Vec<u8>,
-}
-
-/// A tile in flight. Its place in the queue stays until its last round is over everywhere, even where this party is done.
-struct Tile<'a> {
-    index: usize,
-    /// None once this party's part is over.
-    machine: Option<BoxedMachine<'a>>,
-    /// The round whose messages it waits for.
-    round: usize,
-    rounds: usize,
+    pub(crate) arrivals: Arrivals,
+    pub(crate) spare: Vec<Work>,
 }
 
 impl Scheduler {
     /// A scheduler over `endpoint`, whose peers are numbered below `peers` (parties, then the client), with up to
-    /// `window` tiles of a gate in flight.
+    /// `window` tiles of a gate in flight, on the threads that the process uses by now.
     pub fn new(endpoint: Box<dyn Endpoint>, peers: usize, window: usize) -> Self {
         let node = endpoint.meter().node();
         Scheduler {
             endpoint: Timed(endpoint),
+            peers,
             window: window.max(1),
+            pool: threads::pool(),
             in_step: false,
             held: Vec::new(),
             works_ahead: false,
@@ -59,10 +52,8 @@ impl Scheduler {
             store: Store::default(),
             last_run: None,
             node,
-            outbox: Outbox::new(peers),
-            inbox: Inbox::new(peers),
-            arrivals: Arrivals { due: vec![VecDeque::new(); peers], early: Vec::new() },
-            kept: Vec::new(),
+            arrivals: Arrivals::new(peers),
+            spare: Vec::new(),
         }
     }
 
@@ -79,6 +70,13 @@ impl Scheduler {
     #[must_use]
     pub fn in_step(mut self, in_step: bool) -> Self {
         self.in_step = in_step;
+        self
+    }
+
+    /// On other threads than the process's.
+    #[cfg(test)]
+    fn on_threads(mut self, pool: Option<Arc<ThreadPool>>) -> Self {
+        self.pool = pool;
         self
     }
 
@@ -218,7 +216,7 @@ impl Scheduler {
     ///
     /// The order of what happens to the tiles, and so of the messages on every link, follows from their number, the window and
     /// the layouts (`cadence.rs`); a party that receives nothing never waits, but keeps to the order.
-    pub fn run_each<M, I>(&mut self, machines: I, done: impl FnMut(usize, M::Output)) -> Result<()>
+    pub fn run_each<M, I>(&mut self, machines: I, done: impl FnMut(usize, M::Output) + Send) -> Result<()>
     where
         M: Machine,
         I: IntoIterator<Item = M, IntoIter: ExactSizeIterator>,
@@ -227,267 +225,40 @@ impl Scheduler {
     }
 
     /// [`Scheduler::run_each`] of machines that may fail to be made.
-    pub fn try_run_each<M, I>(&mut self, machines: I, done: impl FnMut(usize, M::Output)) -> Result<()>
+    pub fn try_run_each<M, I>(&mut self, machines: I, done: impl FnMut(usize, M::Output) + Send) -> Result<()>
     where
         M: Machine,
         I: IntoIterator<Item = Result<M>, IntoIter: ExactSizeIterator>,
     {
-        let (machines, done) = (machines.into_iter(), RefCell::new(done));
+        let (machines, done) = (machines.into_iter(), Mutex::new(done));
         let count = machines.len();
         let mut tiles = machines
             .enumerate()
-            .map(|(index, machine)| Ok(Box::new(WithOutput { machine: machine?, index, done: &done }) as BoxedMachine));
+            .map(|(index, machine)| Ok(Box::new(WithOutput::new(machine?, index, &done)) as BoxedMachine));
         self.run_tiles(count, &mut tiles)
     }
 
-    /// Runs the `count` machines of one gate.
-    fn run_tiles<'a>(
-        &mut self,
-        count: usize,
-        machines: &mut dyn Iterator<Item = Result<BoxedMachine<'a>>>,
-    ) -> Result<()> {
-        let mut flight: VecDeque<Tile<'a>> = VecDeque::with_capacity(self.window.min(count));
-        let (mut next, mut starts) = (0, None);
-        let mut rounds = 0;
-        loop {
-            let mut started = 0;
-            while flight.len() < self.window && starts.is_none_or(|starts| started < starts) {
-                let Some(machine) = machines.next() else { break };
-                let machine = machine?;
-                starts.get_or_insert_with(|| cadence::starts(count, self.window, machine.layout().rounds()));
-                flight.extend(self.start(next, machine)?);
-                next += 1;
-                started += 1;
-            }
-            if flight.is_empty() {
-                if next == count {
-                    break;
-                }
-                continue;
-            }
-            rounds += 1;
-            if self.in_step {
-                self.send_held()?;
-                self.arrivals.receive_all(&mut self.endpoint)?;
-            }
-            for _ in 0..flight.len() {
-                if let Some(tile) = flight.pop_front() {
-                    flight.extend(self.advance(tile)?);
-                }
-            }
-        }
-        self.send_held()?;
-        if !self.is_ahead {
-            self.endpoint.meter().add_rounds(self.node, StepKind::Online, rounds);
-        }
-        Ok(())
-    }
-
-    fn kind(&self, step: Step) -> StepKind {
+    pub(crate) fn kind(&self, step: Step) -> StepKind {
         if self.is_ahead { StepKind::Offline } else { step.kind() }
     }
 
-    fn send_held(&mut self) -> Result<()> {
+    pub(crate) fn send_held(&mut self) -> Result<()> {
         for (to, kind, bytes) in self.held.drain(..) {
             self.endpoint.send(to, kind, bytes)?;
         }
         Ok(())
     }
 
-    /// The offline step of a tile and its first online local part.
-    fn start<'a>(&mut self, index: usize, mut machine: BoxedMachine<'a>) -> Result<Option<Tile<'a>>> {
-        let (me, rounds) = (self.me(), machine.layout().rounds());
-        let is_online = machine.layout().is_online_at(me);
-        if self.phase == Phase::Preprocess {
-            if self.works_ahead || machine.layout().sent(Step::Offline, me).next().is_some() {
-                self.local(index, &mut *machine, Step::Offline)?;
-            }
-            self.store_due(machine.layout())?;
-            if self.works_ahead && is_online {
-                self.kept.clear();
-                machine.keep(&mut self.kept);
-                self.store.put(&self.kept);
-            }
-            machine.finish();
-            return Ok(None);
-        }
-        let rests = self.works_ahead && self.phase == Phase::Online;
-        if is_online || !rests {
-            self.local(index, &mut *machine, Step::Offline)?;
-        }
-        self.absorb(index, &mut *machine, Step::Offline)?;
-        if rests && is_online {
-            if !self.store.take(&mut self.kept) {
-                return Err(ProtocolError::StoreEmpty);
-            }
-            machine.restore(&self.kept);
-        }
-        let tile = Tile { index, machine: Some(machine), round: 0, rounds };
-        self.go_on(tile, rests && !is_online)
-    }
-
-    /// Takes in what the tile waits for, then goes on.
-    fn advance<'a>(&mut self, mut tile: Tile<'a>) -> Result<Option<Tile<'a>>> {
-        if let Some(machine) = &mut tile.machine {
-            self.absorb(tile.index, &mut **machine, Step::Online(tile.round))?;
-        }
-        tile.round += 1;
-        self.go_on(tile, false)
-    }
-
-    /// The local part of the round a tile is at. Returns the tile unless its last round is over.
-    fn go_on<'a>(&mut self, mut tile: Tile<'a>, rests: bool) -> Result<Option<Tile<'a>>> {
-        if let Some(mut machine) = tile.machine.take() {
-            let mut over = rests || tile.round == tile.rounds;
-            if !over {
-                self.local(tile.index, &mut *machine, Step::Online(tile.round))?;
-                over = machine.layout().is_over_at(self.me(), tile.round);
-                // Nothing is left to wait for: what is left to compute is computed while its data is near.
-                for round in (tile.round + 1..tile.rounds).take_while(|_| over) {
-                    self.local(tile.index, &mut *machine, Step::Online(round))?;
-                }
-            }
-            match over {
-                true => machine.finish(),
-                false => tile.machine = Some(machine),
-            }
-        }
-        Ok((tile.round < tile.rounds).then_some(tile))
-    }
-
-    /// One local part: computes, sends, and notes what the others send in the same step.
-    fn local(&mut self, index: usize, machine: &mut dyn AnyMachine, step: Step) -> Result<()> {
-        let me = self.me();
-        // Material already sent in the preprocessing run is not sent again.
-        let stored = step == Step::Offline && self.phase == Phase::Online;
-        let kind = self.kind(step);
-        for message in machine.layout().sent(step, me) {
-            self.outbox.supply(message.to, self.endpoint.buffer(message.len));
-        }
-        machine.local(step, &mut self.outbox);
-        for message in machine.layout().sent(step, me) {
-            let bytes = self.outbox.take(message.to);
-            if bytes.len() != message.len {
-                return Err(ProtocolError::Internal("a gate's message length"));
-            }
-            match stored {
-                true => self.endpoint.recycle(bytes),
-                false if self.in_step => self.held.push((message.to, kind, bytes)),
-                false => self.endpoint.send(message.to, kind, bytes)?,
-            }
-        }
-        if !stored && self.phase != Phase::Preprocess {
-            for message in machine.layout().due(step, me) {
-                self.arrivals.due[message.from].push_back((Of::Tile(index), step, kind, message.len));
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes in the messages of a step, if any are due.
-    fn absorb(&mut self, index: usize, machine: &mut dyn AnyMachine, step: Step) -> Result<()> {
-        let me = self.me();
-        let mut due = false;
-        for message in machine.layout().due(step, me) {
-            let bytes = if step == Step::Offline && self.phase == Phase::Online {
-                let mut bytes = self.endpoint.buffer(message.len);
-                if !self.store.take(&mut bytes) || bytes.len() != message.len {
-                    return Err(ProtocolError::StoreEmpty);
-                }
-                bytes
-            } else {
-                let wanted = (Of::Tile(index), step, self.kind(step), message.len);
-                if self.arrivals.is_due(message.from, wanted) {
-                    self.send_held()?;
-                }
-                self.arrivals.receive(&mut self.endpoint, message.from, wanted)?
-            };
-            self.inbox.put(message.from, bytes);
-            due = true;
-        }
-        if due {
-            machine.absorb(step, &mut self.inbox);
-            for message in machine.layout().due(step, me) {
-                self.endpoint.recycle(self.inbox.take(message.from));
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts the offline messages for this party in the store.
-    fn store_due(&mut self, layout: &Layout) -> Result<()> {
-        let me = self.me();
-        self.send_held()?;
-        for message in layout.due(Step::Offline, me) {
-            let bytes = self.endpoint.recv(message.from, StepKind::Offline, message.len)?;
-            self.store.put(&bytes);
-            self.endpoint.recycle(bytes);
-        }
-        Ok(())
-    }
-}
-
-/// A message of a tile's step, by its length.
-type Arrival = (Of, Step, StepKind, usize);
-
-/// What a message belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
-    /// A tile of the gate that runs.
-    Tile(usize),
-    /// No gate: it is told under this node.
-    Node(u32),
-}
-
-/// The step of what is told.
-const TELLING: Step = Step::Online(0);
-
-/// What the others have sent or will have sent by now, in the order each sends it. A tile takes its offline message when it
-/// starts, ahead of online messages of earlier tiles that may be before it on the same link.
-struct Arrivals {
-    due: Vec<VecDeque<Arrival>>,
-    early: Vec<(usize, Arrival, Vec<u8>)>,
-}
-
-impl Arrivals {
-    /// Whether the message has yet to be received.
-    fn is_due(&self, from: usize, wanted: Arrival) -> bool {
-        !self.early.iter().any(|(sender, arrival, _)| (*sender, *arrival) == (from, wanted))
-    }
-
     /// Receives all that the others have sent or will have sent by now.
-    fn receive_all(&mut self, endpoint: &mut dyn Endpoint) -> Result<()> {
-        for (from, due) in self.due.iter_mut().enumerate() {
-            while let Some(next) = due.pop_front() {
-                self.early.push((from, next, arrival(endpoint, from, next)?));
-            }
-        }
-        Ok(())
+    pub(crate) fn receive_all(&mut self) -> Result<()> {
+        self.arrivals.receive_all(&mut self.endpoint)
     }
 
-    fn receive(&mut self, endpoint: &mut dyn Endpoint, from: usize, wanted: Arrival) -> Result<Vec<u8>> {
-        if let Some(at) = self.early.iter().position(|(sender, arrival, _)| (*sender, *arrival) == (from, wanted)) {
-            return Ok(self.early.remove(at).2);
+    pub(crate) fn count_rounds(&mut self, rounds: u64) {
+        if !self.is_ahead {
+            self.endpoint.meter().add_rounds(self.node, StepKind::Online, rounds);
         }
-        while let Some(next) = self.due[from].pop_front() {
-            let bytes = arrival(endpoint, from, next)?;
-            if next == wanted {
-                return Ok(bytes);
-            }
-            self.early.push((from, next, bytes));
-        }
-        Err(ProtocolError::Internal("the order of messages"))
     }
-}
-
-fn arrival(endpoint: &mut dyn Endpoint, from: usize, (of, _, kind, len): Arrival) -> Result<Vec<u8>> {
-    let now = endpoint.meter().node();
-    if let Of::Node(node) = of {
-        endpoint.meter().set_node(node);
-    }
-    let bytes = endpoint.recv(from, kind, len);
-    endpoint.meter().set_node(now);
-    Ok(bytes?)
 }
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
 //! The scheduler with a machine that does nothing but check what it is told, on links that carry both kinds of messages.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
 use covey_transport::{Meter, Network, TransportError, memory};
 
 use super::*;
-use crate::machine::Layout;
+use crate::cadence;
+use crate::machine::{Inbox, Layout, Outbox};
 
 /// Party 0 deals to both others and takes part in the last round; the others exchange a message each round. Every message is its
 /// tile, its step and its sender.
@@ -17,7 +18,7 @@ struct Echo {
     layout: Layout,
     index: usize,
     me: usize,
-    computed: Rc<Cell<usize>>,
+    computed: Arc<AtomicUsize>,
     seen: Vec<u8>,
 }
 
@@ -53,7 +54,7 @@ impl Machine for Echo {
     }
 
     fn local(&mut self, step: Step, out: &mut Outbox) {
-        self.computed.set(self.computed.get() + 1);
+        self.computed.fetch_add(1, Relaxed);
         for due in self.layout.sent(step, self.me) {
             out.bytes(due.to, &message(self.index, step, self.me, due.len));
         }
@@ -82,46 +83,53 @@ impl Machine for Echo {
 /// Runs `tiles` tiles in each of the phases at three parties. Returns, for each party, what each tile saw in the last phase,
 /// the local steps computed there, the most machines alive at once, and the rounds counted.
 fn run(tiles: usize, window: usize, rounds: usize, phases: &[Phase]) -> Vec<(Vec<Vec<u8>>, usize, usize, u64)> {
-    run_with(tiles, window, rounds, phases, [false; 3])
+    run_with(tiles, window, rounds, phases, [false; 3], [1; 3])
 }
 
-/// The same, each party in step or not.
+/// The same, each party in step or not, and on so many threads.
 fn run_with(
     tiles: usize,
     window: usize,
     rounds: usize,
     phases: &[Phase],
     in_step: [bool; 3],
+    threads: [usize; 3],
 ) -> Vec<(Vec<Vec<u8>>, usize, usize, u64)> {
     each_party(3, |network| {
         let me = network.me();
-        let scheduler = Scheduler::new(network.endpoint(0).unwrap(), 3, window).in_step(in_step[me]);
+        let scheduler =
+            Scheduler::new(network.endpoint(0).unwrap(), 3, window).in_step(in_step[me]).on_threads(pool(threads[me]));
         let mut scheduler = if me == 0 { scheduler.working_ahead() } else { scheduler };
         let (mut outputs, mut most) = (Vec::new(), 0);
-        let computed = Rc::new(Cell::new(0));
+        let computed = Arc::new(AtomicUsize::new(0));
         for &phase in phases {
             scheduler.begin(phase, 7).unwrap();
-            computed.set(0);
+            computed.store(0, Relaxed);
             outputs = vec![Vec::new(); tiles];
-            let alive = Rc::new(Cell::new(0));
+            let alive = Arc::new(AtomicUsize::new(0));
             let mut next = 0;
             let machines = (0..tiles).map(|index| {
-                alive.set(alive.get() + 1);
-                most = most.max(alive.get());
+                most = most.max(alive.fetch_add(1, Relaxed) + 1);
                 let (layout, computed) = (layout(index, rounds), computed.clone());
                 Echo { layout, index, me, computed, seen: Vec::new() }
             });
             let finished = |index: usize, output| {
                 assert_eq!(index, next, "equal tiles finish in order");
                 next += 1;
-                alive.set(alive.get() - 1);
+                alive.fetch_sub(1, Relaxed);
                 outputs[index] = output;
             };
             scheduler.run_each(machines, finished).unwrap();
         }
         let counted = network.meter().snapshot().rounds.iter().map(|rounds| rounds.count).sum();
-        (outputs, computed.get(), most, counted)
+        (outputs, computed.load(Relaxed), most, counted)
     })
+}
+
+/// So many threads.
+fn pool(threads: usize) -> Option<Arc<ThreadPool>> {
+    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    (threads > 1).then(|| Arc::new(builder.build().unwrap()))
 }
 
 /// What each of so many parties, in a thread of its own, makes of its place in a network.
@@ -161,7 +169,7 @@ fn tiles_meet_whatever_the_window_and_rounds_are_as_planned() {
     ] {
         let name = format!("{tiles} tiles, window {window}, {rounds} rounds");
         for in_step in [[false; 3], [true; 3], [true, false, false], [false, true, false]] {
-            let views = run_with(tiles, window, rounds, &[Phase::Joint], in_step);
+            let views = run_with(tiles, window, rounds, &[Phase::Joint], in_step, [1; 3]);
             for (me, (outputs, _, most, counted)) in views.into_iter().enumerate() {
                 assert_eq!(outputs, vec![heard(me, rounds, true, true); tiles], "{name}, P{me}");
                 assert!(most <= window, "{name}, P{me}: {most} at once");
@@ -169,6 +177,69 @@ fn tiles_meet_whatever_the_window_and_rounds_are_as_planned() {
             }
         }
     }
+}
+
+#[test]
+fn on_several_threads_tiles_meet_and_end_in_the_same_order() {
+    for (tiles, window, rounds) in [(1, 4, 2), (5, 8, 3), (40, 8, 3), (23, 8, 8), (23, 3, 7), (9, 1, 2), (60, 2, 0)] {
+        for (threads, in_step) in [([4; 3], [false; 3]), ([1, 3, 2], [false; 3]), ([2, 1, 1], [true, false, true])] {
+            for phases in [&[Phase::Joint][..], &[Phase::Preprocess, Phase::Online]] {
+                let name = format!("{tiles} tiles, window {window}, {rounds} rounds, threads {threads:?}, {phases:?}");
+                let views = run_with(tiles, window, rounds, phases, in_step, threads);
+                for (me, (outputs, _, most, counted)) in views.into_iter().enumerate() {
+                    assert_eq!(outputs, vec![heard(me, rounds, true, true); tiles], "{name}, P{me}");
+                    // Beside those in flight, those whose results wait.
+                    assert!(most <= 2 * window, "{name}, P{me}: {most} at once");
+                    assert_eq!(counted, cadence::rounds(tiles, window, rounds, rounds) as u64, "{name}, P{me}");
+                }
+            }
+        }
+    }
+}
+
+/// Both parties deal and are dealt, on links that carry online messages too: neither may wait before it has sent.
+#[test]
+fn parties_that_deal_to_each_other_meet_on_several_threads() {
+    for threads in [[1, 1], [3, 1], [3, 3]] {
+        let seen = each_party(2, |network| {
+            let me = network.me();
+            let mut scheduler = Scheduler::new(network.endpoint(0).unwrap(), 2, 4).on_threads(pool(threads[me]));
+            let machines = (0..30).map(|index| {
+                let mut layout = Layout::default();
+                for step in [Step::Offline, Step::Online(0), Step::Online(1)] {
+                    (0..2).for_each(|from| layout.bytes(step, from, 1 - from, 3));
+                }
+                Echo { layout, index, me, computed: Default::default(), seen: Vec::new() }
+            });
+            scheduler.begin(Phase::Joint, 1).unwrap();
+            scheduler.run(machines).unwrap()
+        });
+        assert_eq!(seen, [vec![vec![1; 3]; 30], vec![vec![0; 3]; 30]]);
+    }
+}
+
+/// A machine that fails on a thread ends its gate, and nobody waits for it.
+#[test]
+fn a_job_that_fails_ends_the_gate() {
+    struct Failing(Layout);
+    impl Machine for Failing {
+        type Output = ();
+        fn layout(&self) -> &Layout {
+            &self.0
+        }
+        fn local(&mut self, _: Step, _: &mut Outbox) {
+            panic!("as the test wants it");
+        }
+        fn absorb(&mut self, _: Step, _: &mut Inbox) {}
+        fn finish(self) {}
+    }
+    let failed = each_party(1, |network| {
+        let mut scheduler = Scheduler::new(network.endpoint(0).unwrap(), 1, 4).on_threads(pool(2));
+        scheduler.begin(Phase::Joint, 1).unwrap();
+        let run = || scheduler.run((0..9).map(|_| Failing(Layout::default())));
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
+    });
+    assert_eq!(failed, [true]);
 }
 
 #[test]
@@ -180,7 +251,7 @@ fn phases_split_a_run_and_the_dealer_rests_online() {
     let phases = [Phase::Preprocess, Phase::Online];
     for in_step in [false, true] {
         for (me, (outputs, _, most, counted)) in
-            run_with(tiles, window, rounds, &phases, [in_step; 3]).into_iter().enumerate()
+            run_with(tiles, window, rounds, &phases, [in_step; 3], [1; 3]).into_iter().enumerate()
         {
             assert_eq!(outputs, vec![heard(me, rounds, true, true); tiles], "P{me} online");
             assert!(most <= window && counted == cadence::rounds(tiles, window, rounds, rounds) as u64);
@@ -259,11 +330,11 @@ fn a_dealer_without_a_part_online_computes_nothing_there() {
         let me = network.me();
         let scheduler = Scheduler::new(network.endpoint(0).unwrap(), 2, 2);
         let mut scheduler = if me == 0 { scheduler.working_ahead() } else { scheduler };
-        let computed = Rc::new(Cell::new(0));
+        let computed = Arc::new(AtomicUsize::new(0));
         for phase in [Phase::Preprocess, Phase::Online] {
             scheduler.begin(phase, 1).unwrap();
             assert_eq!(scheduler.computes(), (me == 0) == (phase == Phase::Preprocess));
-            computed.set(0);
+            computed.store(0, Relaxed);
             let machines = (0..5).map(|index| {
                 let mut layout = Layout::default();
                 layout.bytes(Step::Offline, 0, 1, 3);
@@ -272,7 +343,7 @@ fn a_dealer_without_a_part_online_computes_nothing_there() {
             scheduler.run(machines).unwrap();
         }
         assert!(scheduler.stored() == 0 && scheduler.begin(Phase::Online, 1).is_err());
-        computed.get()
+        computed.load(Relaxed)
     });
     assert_eq!(computed, [0, 5]);
 }

@@ -3,6 +3,7 @@
 use covey_kernels::ConvGeometry;
 use covey_kernels::device::{self, Device};
 use covey_kernels::measure::{Row, bits, gemm, gpu};
+use covey_kernels::threads;
 use pyo3::prelude::*;
 
 use crate::error::Failure;
@@ -12,6 +13,14 @@ use crate::work::{attended, detached};
 #[pyfunction]
 pub(crate) fn check_device(name: &str) -> PyResult<()> {
     Ok(name.parse::<Device>().map(drop).map_err(Failure::from)?)
+}
+
+/// Refuses a number of threads that there cannot be.
+#[pyfunction]
+pub(crate) fn check_threads(count: i64) -> PyResult<()> {
+    let refused = || Failure::new(format!("{count} threads cannot be used: use 1 to {}", threads::MOST_THREADS));
+    let fits = usize::try_from(count).is_ok_and(|count| threads::check_threads(count).is_ok());
+    Ok(fits.then_some(()).ok_or_else(refused)?)
 }
 
 /// Has this process compute on a device: auto, cpu, cuda or `cuda:<number>`. Returns the GPU in use as one line, or cpu.

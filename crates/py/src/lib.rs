@@ -33,6 +33,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run::instruction_set, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::check_device, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::use_device, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::check_threads, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_gains, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_gpu, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_kernels, module)?)?;

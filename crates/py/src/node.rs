@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use covey_kernels::device::{Device, use_device};
+use covey_kernels::threads::use_threads;
 use covey_node::{LogFormat, PartyConfig, UnknownFormat, forbid_core_dumps, start_log};
 use pyo3::prelude::*;
 
@@ -25,9 +26,9 @@ enum Event {
 
 /// Is the party that the file `config` describes, which with `dealer` must be a dealer's, until a signal handler raises; then it takes leave of its peers and that
 /// is raised. `ready` is called with the address listened on. The log goes to stderr, as text or json; `COVEY_LOG` is its level. `device`
-/// computes linear layers, whatever the file says.
+/// computes linear layers and `threads` threads compute, whatever the file says.
 #[pyfunction]
-#[pyo3(signature = (config, ready, dealer = false, log = None, device = None))]
+#[pyo3(signature = (config, ready, dealer = false, log = None, device = None, threads = None))]
 pub(crate) fn serve_party(
     py: Python<'_>,
     config: PathBuf,
@@ -35,6 +36,7 @@ pub(crate) fn serve_party(
     dealer: bool,
     log: Option<&str>,
     device: Option<&str>,
+    threads: Option<usize>,
 ) -> PyResult<()> {
     let log =
         log.map(str::parse::<LogFormat>).transpose().map_err(|error: UnknownFormat| Failure::new(error.to_string()))?;
@@ -47,6 +49,7 @@ pub(crate) fn serve_party(
         let config = if dealer { PartyConfig::read_dealer(config) } else { PartyConfig::read(config) }?;
         start_log(log.unwrap_or(config.log));
         use_device(device.unwrap_or(config.device))?;
+        use_threads(threads.or(config.threads))?;
         // Nobody listens any more once the caller was interrupted.
         covey_node::serve(config, |address| drop(told.send(Event::Ready(address))), stopped)?;
         Ok(())

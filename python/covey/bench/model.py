@@ -44,6 +44,7 @@ class Setting:
     check: bool = True
     plaintext: bool = True
     device: str | None = None
+    threads: int | None = None
     """What the parties compute linear layers on; `None` for what they choose themselves."""
 
     def peer(self, number: int) -> str:
@@ -121,6 +122,7 @@ class Outcome:
             "phase": setting.phase,
             "network": str(setting.network),
             "device": setting.device or "auto",
+            "threads": setting.threads,
             "options": {name: value for name, value in setting.options.items() if value is not None},
             "repetitions": setting.repetitions,
             "warm_up": setting.warm_up,
@@ -158,7 +160,13 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
         progress(0, 0, "the specification, in the clear")
         due = run_clear(model, inputs)
     with parties(
-        setting.protocol, setting.network, setting.options, progress, setting.parties, setting.device
+        setting.protocol,
+        setting.network,
+        setting.options,
+        progress,
+        setting.parties,
+        setting.device,
+        setting.threads,
     ) as running:
         runs, private = repeat(
             running,

@@ -107,6 +107,7 @@ def parties(
     progress: Progress | None = None,
     computing: int | None = None,
     device: str | None = None,
+    threads: int | None = None,
 ) -> Iterator[Parties]:
     """Parties on this machine, on a network, with a session's options. Raises `OptionError` for an unknown one."""
     given = {**network.session, **session_options(options)}
@@ -117,6 +118,7 @@ def parties(
         network=network.options,
         options=given,
         device=device,
+        threads=threads,
         progress=progress,
     ) as running:
         yield running

@@ -32,9 +32,9 @@ from covey.cli.bench_options import (
     WarmUp,
     Width,
 )
-from covey.cli.options import Device, Json, KeyBits, Lanes, LinearMethod, PartyCount, Protocol, check_served
+from covey.cli.options import Device, Json, KeyBits, Lanes, LinearMethod, PartyCount, Protocol, Threads, check_served
 from covey.errors import CoveyError, OptionError
-from covey.protocols import PROTOCOLS, device_option
+from covey.protocols import PROTOCOLS, device_option, threads_option
 
 if TYPE_CHECKING:
     from covey.bench.model import Setting
@@ -199,6 +199,7 @@ def model(
     check: Check = True,
     lanes: Lanes = 1,
     device: Device = None,
+    threads: Threads = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="Show time, bytes and rounds node by node.")] = False,
     cache: Cache = None,
     as_json: Json = False,
@@ -216,6 +217,7 @@ def model(
         spec, network, options,
         protocol=protocol, parties=count, batch=batch, ring=ring, phase=phase,
         repetitions=repetitions, warm_up=warm_up, check=check, device=device_option(device, protocol),
+        threads=threads_option(threads, protocol),
     )  # fmt: skip
     with console.progress(quiet=as_json) as report:
         outcome = measure(setting, _cache(cache), report)

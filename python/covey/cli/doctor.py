@@ -15,6 +15,7 @@ from covey._version import __version__
 from covey.cli import console, holdings
 from covey.cli.keys import EXPIRY_WARNING_DAYS
 from covey.cli.options import Json
+from covey.local import processors
 
 LEAST_MEMORY = 2 * 10**9
 
@@ -72,7 +73,7 @@ def _json(finding: Finding) -> dict[str, Any]:
 def _machine() -> list[Finding]:
     from covey import _core
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = processors()
     findings = [
         Finding("covey", f"{__version__}, Python {platform.python_version()}"),
         Finding("runtime", str(_core.__version__), "ok" if _core.__version__ == __version__ else "error"),

@@ -79,6 +79,13 @@ Device = Annotated[
         "for a GPU where there is one.",
     ),
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="How many threads each party on this machine computes on; by default the processors, shared among them.",
+    ),
+]
 Lanes = Annotated[
     int,
     typer.Option(min=1, max=8, metavar="K", help="Split the inputs into K mini-batches and compute them side by side."),

@@ -45,6 +45,14 @@ PartyDevice = Annotated[
         help="What computes linear layers: auto, cpu, cuda or cuda:<number>; by default as `device` of [party].",
     ),
 ]
+PartyThreads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        help="How many threads compute; by default as `threads` of [party], and else one for each processor.",
+    ),
+]
 OptionalModel = Annotated[
     Path | None,
     typer.Argument(metavar="[MODEL]", help="The .covey file; by default the only one beside the configuration."),
@@ -55,32 +63,45 @@ def party(
     config: PartyConfig,
     log: LogFormat = None,
     device: PartyDevice = None,
+    threads: PartyThreads = None,
     until_stdin_closes: Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)] = False,
 ) -> None:
     """Be one of the parties, until interrupted."""
-    _serve(config, until_stdin_closes, log, device)
+    _serve(config, until_stdin_closes, log, device, threads)
 
 
 def dealer(
     config: DealerConfig,
     log: LogFormat = None,
     device: PartyDevice = None,
+    threads: PartyThreads = None,
     until_stdin_closes: Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)] = False,
 ) -> None:
     """Be the dealer, who hands out correlated randomness and sees no shares, until interrupted."""
-    _serve(config, until_stdin_closes, log, device, dealer=True)
+    _serve(config, until_stdin_closes, log, device, threads, dealer=True)
 
 
-def _serve(config: Path, until_stdin_closes: bool, log: str | None, device: str | None, dealer: bool = False) -> None:
+def _serve(
+    config: Path,
+    until_stdin_closes: bool,
+    log: str | None,
+    device: str | None,
+    threads: int | None,
+    dealer: bool = False,
+) -> None:
     from covey import _core
 
+    if threads is not None:
+        _core.check_threads(threads)
     warn_of_own_expiry(config)
     # A service manager's way of asking: take leave of the peers, as for Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if until_stdin_closes:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
-        _core.serve_party(os.fspath(config), lambda address: console.say(f"ready {address}"), dealer, log, device)
+        _core.serve_party(
+            os.fspath(config), lambda address: console.say(f"ready {address}"), dealer, log, device, threads
+        )
     except KeyboardInterrupt:
         console.note("stopped")
 

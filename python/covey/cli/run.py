@@ -21,12 +21,13 @@ from covey.cli.options import (
     OutputFile,
     PartyCount,
     Protocol,
+    Threads,
     Weights,
     check_protocol,
     parse_range,
 )
 from covey.errors import OptionError
-from covey.protocols import PROTOCOLS, device_option, session_options
+from covey.protocols import PROTOCOLS, device_option, session_options, threads_option
 
 ProfileFlag = Annotated[bool, typer.Option("--profile", help="Show time, bytes and rounds node by node.")]
 PlotFile = Annotated[
@@ -53,6 +54,7 @@ def run(
     linear: LinearMethod = None,
     lanes: Lanes = 1,
     device: Device = None,
+    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Run a model on inputs, with all parties as processes on this machine."""
@@ -70,7 +72,7 @@ def run(
         )
     count = PROTOCOLS[kind].count(parties)
     options = session_options(key_bits, kind, lanes, linear)
-    device = device_option(device, kind)
+    device, threads = device_option(device, kind), threads_option(threads, kind)
     check_plot(plot)
     given = parse_range(input_range)
     loaded = load(model, weights=weights, data=input_file, calibration=calibration, input_range=given)
@@ -81,7 +83,9 @@ def run(
         console.note(loaded.note)
     with (
         console.progress(quiet=as_json) as report,
-        local_parties(kind, parties=count, timeout=timeout, options=options, device=device, progress=report) as running,
+        local_parties(
+            kind, parties=count, timeout=timeout, options=options, device=device, threads=threads, progress=report
+        ) as running,
     ):
         result = running.run(loaded, inputs, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)

@@ -9,6 +9,7 @@ mod mutants;
 mod programs;
 mod rings;
 mod suites;
+mod threads;
 mod two_party;
 mod uniformity;
 mod view_mutants;

@@ -17,7 +17,7 @@ mod skinny;
 
 use covey_ring::Word;
 
-use crate::dispatch;
+use crate::{dispatch, threads};
 use crate::words::same;
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
@@ -41,8 +41,20 @@ pub fn gemm<W: Word>(m: usize, n: usize, k: usize, a: &[W], b: &[W], c: &mut [W]
 pub fn gemm_concat<W: Word>(m: usize, n: usize, k: usize, pairs: &[(&[W], &[W])], c: &mut [W]) {
     let match_sizes = pairs.iter().all(|(a, b)| a.len() == m * k && b.len() == k * n);
     assert!(match_sizes && c.len() == m * n, "matrix product: sizes do not match");
-    let (a, b): (Vec<&[W]>, Vec<&[W]>) = pairs.iter().copied().unzip();
-    add_product(Sizes { m, n, k, a: k, b: n, c: n }, &a, &b, c);
+    let rows = rows_of_a_thread(m, n, k * pairs.len());
+    let b: Vec<&[W]> = pairs.iter().map(|&(_, b)| b).collect();
+    threads::each(c.chunks_mut((rows * n).max(1)).enumerate().collect(), |(index, c)| {
+        let rows = index * rows..m.min((index + 1) * rows);
+        let a: Vec<&[W]> = pairs.iter().map(|&(a, _)| &a[rows.start * k..rows.end * k]).collect();
+        add_product(Sizes { m: rows.len(), n, k, a: k, b: n, c: n }, &a, &b, c);
+    });
+}
+
+/// How many rows of a product each thread takes: all of them where fewer would not pay for packing the right operand again.
+fn rows_of_a_thread(m: usize, n: usize, k: usize) -> usize {
+    const LEAST: usize = 1 << 20;
+    let parts = (m / 16).min(m * n * k / LEAST).min(threads::in_use()).max(1);
+    if parts == 1 { m.max(1) } else { m.div_ceil(parts).next_multiple_of(16) }
 }
 
 /// A product's sizes, and the words from one row to the next of its three matrices.

@@ -23,8 +23,8 @@ pub struct Chunk {
     /// Positions of each image, or outputs.
     pub(crate) run: Range<usize>,
     /// Words in the tensor from one row, and from one image, to the next.
-    row_stride: usize,
-    image_stride: usize,
+    pub(super) row_stride: usize,
+    pub(super) image_stride: usize,
 }
 
 /// What the channels of a tensor are in its chunks.
@@ -35,7 +35,7 @@ pub(super) enum Axis {
 }
 
 /// `0..total` in ranges of about `wanted`, all but the last a multiple of `align` long.
-fn split(total: usize, wanted: usize, align: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+pub(super) fn split(total: usize, wanted: usize, align: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     let pieces = ((total + wanted / 2) / wanted.max(1)).max(1);
     let size = if pieces == 1 { total } else { total.div_ceil(pieces).next_multiple_of(align) };
     (0..total).step_by(size.max(1)).map(move |start| start..total.min(start + size))
@@ -57,8 +57,7 @@ impl Chunk {
         let columns = (elements / channels).max(least);
         let images = (columns / positions).max(1);
         let align = if geometry.groups == 1 { 16 } else { per_group };
-        // Whole bands of three rows, as a fast convolution computes them.
-        let band = if geometry.is_fast() { 3 * geometry.output()[1] } else { 32 };
+        let band = Self::band(geometry);
         let mut chunks = Vec::new();
         for images in split(batch, images, 1) {
             for run in split(positions, columns, band) {
@@ -104,6 +103,12 @@ impl Chunk {
             }
         }
         chunks
+    }
+
+    /// Positions of a convolution are cut at multiples of this.
+    pub(super) fn band(geometry: &ConvGeometry) -> usize {
+        // Whole bands of three rows, as a fast convolution computes them.
+        if geometry.is_fast() { 3 * geometry.output()[1] } else { 32 }
     }
 
     /// Elements.

@@ -6,6 +6,7 @@ mod conv;
 mod dense;
 mod kept;
 mod running;
+mod shares;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -202,14 +203,20 @@ impl<W: Word> LinearWeight<W> {
         let weight = match &self.form {
             Form::Conv2d(weight) => weight,
             Form::Kept(weight) => weight.packed(),
-            Form::Dense(weight) => return weight.product(batch, xs, chunk, out),
+            Form::Dense(weight) => {
+                let depth = xs.len() * weight.inputs;
+                return shares::on_threads(chunk, depth, 1, out, |chunk, out| weight.product(batch, xs, chunk, out));
+            }
         };
-        // Compiled here, for both words, and not in every crate that multiplies.
-        if W::BITS == 32 {
-            conv::product_u32(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
-        } else {
-            conv::product_u64(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
-        }
+        let depth = xs.len() * weight.geometry.depth();
+        shares::on_threads(chunk, depth, Chunk::band(&weight.geometry), out, |chunk, out| {
+            // Compiled here, for both words, and not in every crate that multiplies.
+            if W::BITS == 32 {
+                conv::product_u32(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
+            } else {
+                conv::product_u64(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
+            }
+        });
     }
 
     /// The whole map of `xs`, in the output's own layout.

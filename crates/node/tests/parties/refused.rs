@@ -525,6 +525,7 @@ fn configurations() {
     refused(&party.replace("timeout = 3", "wait = 601"), &["party.wait", "between 0 and 600"]);
     refused(&party.replace("timeout = 3", "log = \"xml\""), &["party.log", "text", "json"]);
     refused(&party.replace("timeout = 3", "device = \"gpu\""), &["party.device", "gpu", "use auto, cpu, cuda"]);
+    refused(&party.replace("timeout = 3", "threads = 0"), &["party.threads", "0 threads", "use 1 to 1024"]);
     for address in ["0.0.0.0:9100", "192.0.2.7:9100", "[::]:9100"] {
         let metrics = format!("metrics = \"{address}\"");
         refused(&party.replace("timeout = 3", &metrics), &["party.metrics", "loopback", "write 127.0.0.1:9100"]);
@@ -541,6 +542,7 @@ fn configurations() {
     };
     refused(&(client.clone() + "[network]\nlatency_ms = -1\n"), &["bad.toml", "network.latency_ms"]);
     refused(&client.replace("timeout = 3", "device = \"gpu\""), &["client.device", "gpu", "use auto, cpu, cuda"]);
+    refused(&client.replace("timeout = 3", "threads = 2000"), &["client.threads", "2000 threads", "use 1 to 1024"]);
     refused(&client.replace("timeout = 3", "wait = -1"), &["client.wait", "between 0 and 600"]);
     refused(&client.replace("name = \"beta\"", "name = \"alpha\""), &["party[1].name", "listed twice"]);
     refused(&cluster.client_toml("data", &[]), &["no party is listed"]);

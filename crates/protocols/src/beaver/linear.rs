@@ -362,7 +362,7 @@ impl<W: Word> Beaver<W> {
         shape: &[usize],
         pieces: Pieces<impl Own<W>, impl Placed<W>>,
         machine: impl Fn(Site, Buffer<W>) -> M,
-        value: impl Fn(M::Output) -> Buffer<W>,
+        value: impl Fn(M::Output) -> Buffer<W> + Sync,
     ) -> Result<Arith<W>> {
         let Pieces { lens, own, place } = pieces;
         let mut out = zeros(shape);

@@ -136,7 +136,7 @@ impl<W: Word> Beaver<W> {
         &mut self,
         len: usize,
         machine: impl Fn(Site, Range<usize>) -> M,
-        done: impl FnMut(Range<usize>, M::Output),
+        done: impl FnMut(Range<usize>, M::Output) + Send,
     ) -> Result<()> {
         // Online, the dealer has no part in anything.
         if self.party.rests() {

@@ -18,9 +18,9 @@ pub(crate) trait Own<W>: FnMut(usize, &mut [W]) {}
 impl<W, F: FnMut(usize, &mut [W])> Own<W> for F {}
 
 /// Copies elements of a piece, given its number and that of the first element, to their places in the whole.
-pub(crate) trait Placed<W>: Fn(usize, usize, &[W], &mut [W]) {}
+pub(crate) trait Placed<W>: Fn(usize, usize, &[W], &mut [W]) + Sync {}
 
-impl<W, F: Fn(usize, usize, &[W], &mut [W])> Placed<W> for F {}
+impl<W, F: Fn(usize, usize, &[W], &mut [W]) + Sync> Placed<W> for F {}
 
 /// A tensor in pieces. How it is cut follows from sizes alone.
 pub(crate) struct Pieces<Own, Placed> {

@@ -49,10 +49,10 @@ impl<W: Word> From<Buffer<W>> for Beside<W> {
 }
 
 /// A gate of Trio's that P3 can check.
-pub(super) trait Audited {
+pub(super) trait Audited: Send {
     type Inner: Machine;
     /// What the result has beside Trio's part.
-    type Extra: Default;
+    type Extra: Default + Send;
 
     fn inner(&mut self) -> &mut Self::Inner;
     fn into_inner(self) -> Self::Inner;

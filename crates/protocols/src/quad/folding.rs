@@ -320,7 +320,7 @@ fn folded<W: Word>(geometry: &Geometry, challenge: &[W], fill: &dyn Fn(usize, &m
 }
 
 /// Sums up a product's messages times B, piece by piece.
-pub(super) trait Fold<W> {
+pub(super) trait Fold<W>: Send {
     /// Takes the elements of piece `piece` of a message that the role knows or has a part of.
     fn take(&mut self, piece: usize, message: usize, words: &mut [W]);
 }
@@ -394,7 +394,7 @@ impl<'a, W: Word, Added: FnMut(usize, &mut [W])> FoldedMap<'a, W, Added> {
     }
 }
 
-impl<W: Word, Added: FnMut(usize, &mut [W])> Fold<W> for FoldedMap<'_, W, Added> {
+impl<W: Word, Added: FnMut(usize, &mut [W]) + Send> Fold<W> for FoldedMap<'_, W, Added> {
     fn take(&mut self, piece: usize, message: usize, words: &mut [W]) {
         if message == 1 {
             (self.added)(piece, words);

@@ -20,7 +20,7 @@ impl<W: Word> Quad<W> {
         &mut self,
         len: usize,
         machine: impl Fn(Site, Range<usize>) -> M,
-        mut done: impl FnMut(Range<usize>, M::Output) -> Digests,
+        mut done: impl FnMut(Range<usize>, M::Output) -> Digests + Send,
     ) -> Result<()> {
         let tile = self.party.options.tile;
         let mut digests = vec![Digests::default(); len.div_ceil(tile)];
@@ -54,7 +54,7 @@ impl<W: Word> Quad<W> {
         &mut self,
         shape: &[usize],
         machine: impl Fn(Site, Range<usize>) -> M,
-        output: impl Fn(M::Output) -> (Parts<W>, Buffer<W>, Digests),
+        output: impl Fn(M::Output) -> (Parts<W>, Buffer<W>, Digests) + Sync,
     ) -> Result<Arith<W>> {
         let mut result = Arith::zeros(shape);
         let Arith { inner, extra } = &mut result;
@@ -107,7 +107,7 @@ impl<W: Word> Quad<W> {
     }
 
     /// Runs a gate that opens something, of which `output` says whether this party was told the same twice.
-    pub(super) fn opened<M: Machine<Output = (Vec<T>, bool)>, T: Clone>(
+    pub(super) fn opened<M: Machine<Output = (Vec<T>, bool)>, T: Clone + Send>(
         &mut self,
         len: usize,
         machine: impl Fn(Site, Range<usize>) -> M,

@@ -106,12 +106,12 @@ impl<W: Word> TwoParty<W> {
 
     /// Runs a gate's tiles in as many runs of the scheduler as its OTs need, and hands each result out. While preprocessing, sets
     /// the OTs aside and does nothing else.
-    fn run_tiles<T, M: Machine>(
+    fn run_tiles<T: Sync, M: Machine>(
         &mut self,
         tiles: &[T],
         correlated_ots: impl Fn(&T) -> [usize; 2],
         mut machine: impl FnMut(&T, (Sent, Received)) -> M,
-        mut done: impl FnMut(&T, M::Output),
+        mut done: impl FnMut(&T, M::Output) + Send,
     ) -> Result<()> {
         self.party.generators()?;
         self.party.next_gate();

@@ -1,8 +1,7 @@
 //! The exchange of a layer's tiles, and the keys that it takes.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_ring::Word;
 use covey_rlwe::packing::Tile;
@@ -52,29 +51,32 @@ enum Side<'a, W> {
 /// P0's weights as they multiply ciphertexts. Not `Debug`.
 struct Transforms<'a> {
     /// By their place in `[out_channels, in_channels / groups, kernel height, kernel width]`.
-    weight: &'a dyn Fn(usize) -> i64,
+    weight: &'a (dyn Fn(usize) -> i64 + Sync),
     /// Whether any tiles have weights in common.
     shares: bool,
     /// The tile they were last made for, and those that are kept, by response.
-    kept: RefCell<(Option<&'a Tile>, Vec<OfResponse>)>,
+    kept: Mutex<(Option<&'a Tile>, Vec<OfResponse>)>,
 }
 
 /// The weights of a response, one polynomial for each of its ciphertexts.
 type OfResponse = Arc<Vec<EncodedWeights>>;
 
 impl<'a> Transforms<'a> {
-    fn new(weight: &'a dyn Fn(usize) -> i64, lattice: &Lattice) -> Self {
-        Transforms { weight, shares: lattice.packing.runs().any(|run| run.len() > 1), kept: RefCell::default() }
+    fn new(weight: &'a (dyn Fn(usize) -> i64 + Sync), lattice: &Lattice) -> Self {
+        Transforms { weight, shares: lattice.packing.runs().any(|run| run.len() > 1), kept: Mutex::default() }
     }
 
     /// Those of a tile's response, one for each of its ciphertexts. Tiles of the same weights, one after the other, share them.
     fn of(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Result<OfResponse, Error> {
-        let mut kept = self.kept.borrow_mut();
-        if !kept.0.is_some_and(|last| last.same_weights(tile)) {
-            *kept = (Some(tile), Vec::new());
-        }
-        if let Some(known) = kept.1.get(response) {
-            return Ok(known.clone());
+        // Whoever wants the same waits here for it.
+        let mut kept = self.shares.then(|| self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(kept) = &mut kept {
+            if !kept.0.is_some_and(|last| last.same_weights(tile)) {
+                **kept = (Some(tile), Vec::new());
+            }
+            if let Some(known) = kept.1.get(response) {
+                return Ok(known.clone());
+            }
         }
         let (packing, parameters) = (&lattice.packing, &lattice.parameters);
         let step = packing.weight_step(tile);
@@ -86,7 +88,10 @@ impl<'a> Transforms<'a> {
         let made = Arc::new((0..tile.inputs()).map(encode).collect::<Result<Vec<_>, _>>()?);
         let bytes = tile.inputs() * EncodedWeights::bytes(parameters.set(), step);
         // The first ones of a tile, as many as may be kept, where another tile may want them.
-        if self.shares && response == kept.1.len() && (response + 1) * bytes <= TRANSFORMS {
+        if let Some(kept) = &mut kept
+            && response == kept.1.len()
+            && (response + 1) * bytes <= TRANSFORMS
+        {
             kept.1.push(made.clone());
         }
         Ok(made)
@@ -207,7 +212,7 @@ impl<W: Word> Machine for Exchange<'_, W> {
 pub(super) struct LinearMap<'a, W> {
     pub lattice: &'a Lattice,
     /// At P0: the weights, by their place in `[out_channels, in_channels / groups, kernel height, kernel width]`.
-    pub weight: &'a dyn Fn(usize) -> i64,
+    pub weight: &'a (dyn Fn(usize) -> i64 + Sync),
     /// At P1: the values.
     pub x: &'a [W],
     /// Elements of the result.
@@ -232,7 +237,7 @@ impl<W: Word> TwoParty<W> {
             move |place: usize| ring.signed(words[place % inputs * outputs + place / inputs])
         };
         let dense;
-        let weight: &dyn Fn(usize) -> i64 = match *weight.geometry() {
+        let weight: &(dyn Fn(usize) -> i64 + Sync) = match *weight.geometry() {
             Geometry::Conv2d(_) => &plain,
             Geometry::Dense { inputs, outputs } => {
                 dense = turned(inputs, outputs);

@@ -144,9 +144,9 @@ impl<W: Word> TwoParty<W> {
         self.party.next_gate();
         let transposed = transposed(a, batch, [rows, inner]);
         let pieces: Vec<_> = products.all().collect();
-        let weights: Vec<Box<dyn Fn(usize) -> i64 + '_>> = pieces
+        let weights: Vec<Box<dyn Fn(usize) -> i64 + Sync + '_>> = pieces
             .iter()
-            .map(|&(direction, piece)| -> Box<dyn Fn(usize) -> i64 + '_> {
+            .map(|&(direction, piece)| -> Box<dyn Fn(usize) -> i64 + Sync + '_> {
                 match direction {
                     0 => Box::new(move |place| products.piece(ring.signed(a[place]), piece)),
                     // [units, columns, inner] of [units, inner, columns].

@@ -1,0 +1,176 @@
+//! A chunk of a linear map cut among threads.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use covey_ring::Word;
+
+use super::Chunk;
+use super::chunk::split;
+use crate::{Buffer, threads};
+
+/// Products of two words below which a thread is not worth waking.
+const LEAST: usize = 1 << 20;
+
+/// Rows of a share are a multiple of this, and columns: a tile's side.
+const SIDE: usize = 16;
+
+/// Where every share writes its part of a chunk.
+struct Place<'a, W> {
+    words: *mut W,
+    chunk: PhantomData<&'a mut [W]>,
+}
+
+// SAFETY: threads write to disjoint parts of the words, which `Place` borrows exclusively.
+unsafe impl<W: Send> Sync for Place<'_, W> {}
+
+impl<W: Word> Place<'_, W> {
+    /// # Safety
+    /// The chunk has words for `run` from `at` on, and nobody else writes them.
+    unsafe fn write(&self, at: usize, run: &[W]) {
+        // SAFETY: as the caller promises.
+        unsafe { self.words.add(at).copy_from_nonoverlapping(run.as_ptr(), run.len()) };
+    }
+}
+
+/// Has `product` compute a chunk, whose elements take `depth` products each: in parts, on all threads. Runs of positions are cut at
+/// multiples of `band`.
+pub(super) fn on_threads<W: Word>(
+    chunk: &Chunk,
+    depth: usize,
+    band: usize,
+    out: &mut [W],
+    product: impl Fn(&Chunk, &mut [W]) + Sync,
+) {
+    let wanted = (2 * threads::in_use()).min(chunk.len() * depth / LEAST);
+    let shares = if wanted > 1 && threads::in_use() > 1 { chunk.shares(wanted, band) } else { Vec::new() };
+    if shares.len() < 2 {
+        return product(chunk, out);
+    }
+    assert_eq!(out.len(), chunk.len(), "the size of a chunk");
+    let place = Place { words: out.as_mut_ptr(), chunk: PhantomData };
+    threads::each(shares, |share| {
+        let mut words = Buffer::stale(share.len());
+        product(&share, &mut words);
+        for (at, run) in chunk.runs_of(&share).zip(words.chunks_exact(share.run.len())) {
+            // SAFETY: a share's runs lie within the chunk's words, whose number is checked, and no two shares have a run in common.
+            unsafe { place.write(at, run) };
+        }
+    });
+}
+
+impl Chunk {
+    /// Cuts it into about `wanted` parts, so that rows and columns that each part reads are few in all.
+    fn shares(&self, wanted: usize, band: usize) -> Vec<Chunk> {
+        let (rows, columns) = (self.rows.len(), self.columns());
+        // Parts by rows read all columns again, and parts by columns all rows: square parts read least.
+        let square = (wanted as f64 * rows as f64 / columns as f64).sqrt().round() as usize;
+        let down = square.clamp(1, rows.div_ceil(SIDE).min(wanted));
+        let across = (wanted / down).max(1);
+        let images: Vec<_> = within(&self.images, self.images.len().div_ceil(across), 1).collect();
+        let step = if self.images.len() == 1 { band.max(SIDE) } else { band };
+        let of_run = across.div_ceil(images.len());
+        let runs: Vec<_> = within(&self.run, self.run.len().div_ceil(of_run), step).collect();
+        let mut shares = Vec::new();
+        for rows in within(&self.rows, rows.div_ceil(down), SIDE) {
+            for images in &images {
+                for run in &runs {
+                    shares.push(Chunk { rows: rows.clone(), images: images.clone(), run: run.clone(), ..*self });
+                }
+            }
+        }
+        shares
+    }
+
+    /// Where the runs of a part of the chunk start among its words.
+    fn runs_of(&self, part: &Chunk) -> impl Iterator<Item = usize> + use<> {
+        let (images, run, columns) = (self.images.clone(), self.run.clone(), self.columns());
+        let (first_row, part) = (self.rows.start, part.clone());
+        let starts = part.rows.flat_map(move |row| part.images.clone().map(move |image| (row, image)));
+        starts.map(move |(row, image)| {
+            (row - first_row) * columns + (image - images.start) * run.len() + part.run.start - run.start
+        })
+    }
+}
+
+/// A range in parts of about `wanted`, all but the last a multiple of `align` long.
+fn within(range: &Range<usize>, wanted: usize, align: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+    let start = range.start;
+    split(range.len(), wanted, align).map(move |part| start + part.start..start + part.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConvGeometry, LinearWeight, Part, threads::use_threads};
+
+    fn geometry(channels: [usize; 2], side: usize, kernel: usize, groups: usize) -> ConvGeometry {
+        ConvGeometry {
+            in_channels: channels[0],
+            out_channels: channels[1],
+            input: [side; 2],
+            kernel: [kernel; 2],
+            strides: [1; 2],
+            pads: [kernel / 2; 4],
+            dilations: [1; 2],
+            groups,
+        }
+    }
+
+    fn words(len: usize, seed: u64) -> Vec<u64> {
+        (0..len as u64).map(|i| (i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect()
+    }
+
+    #[test]
+    fn shares_are_every_element_of_a_chunk_once() {
+        for (channels, side, batch) in [([3, 64], 40, 1), ([8, 96], 14, 3), ([4, 6], 9, 5), ([1, 512], 3, 1)] {
+            for chunk in Chunk::of_conv2d(&geometry(channels, side, 3, 1), batch, 1 << 14) {
+                for (wanted, band) in [(2, 32), (7, 3 * side), (16, 1), (64, 32)] {
+                    let mut times = vec![0; chunk.len()];
+                    for share in chunk.shares(wanted, band) {
+                        assert!((share.run.start - chunk.run.start).is_multiple_of(band), "{share:?} of {chunk:?}");
+                        for at in chunk.runs_of(&share) {
+                            times[at..at + share.run.len()].iter_mut().for_each(|times| *times += 1);
+                        }
+                    }
+                    assert!(times.iter().all(|&times| times == 1), "{wanted} shares of {chunk:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_are_the_same_on_any_number_of_threads() {
+        let maps = [
+            (geometry([16, 48], 30, 3, 1), 1),
+            (geometry([16, 48], 30, 3, 1), 3),
+            (geometry([64, 64], 12, 1, 2), 2),
+            (geometry([64, 64], 33, 3, 64), 1),
+        ];
+        let mut results = Vec::new();
+        for threads in [1, 2, 3, 8] {
+            use_threads(Some(threads)).unwrap();
+            let mut outputs = Vec::new();
+            for (geometry, batch) in &maps {
+                let w = Part::Words(words(geometry.weights_len(), 5));
+                let x = words(batch * geometry.input_len(), 9);
+                let mut out = vec![0; batch * geometry.output_len()];
+                LinearWeight::conv2d(geometry, vec![w]).map(*batch, &[&x], &mut out);
+                outputs.push(out);
+            }
+            for (batch, inputs, columns) in [(1, 1000, 3000), (40, 300, 200)] {
+                let w = Part::Words(words(inputs * columns, 3));
+                let x = words(batch * inputs, 4);
+                let mut out = vec![0; batch * columns];
+                LinearWeight::dense(inputs, columns, vec![w]).map(batch, &[&x], &mut out);
+                outputs.push(out);
+            }
+            let (a, b, mut out) = (words(200 * 300, 1), words(300 * 100, 2), vec![7; 200 * 100]);
+            crate::gemm(200, 100, 300, &a, &b, &mut out);
+            outputs.push(out);
+            results.push(outputs);
+        }
+        use_threads(Some(1)).unwrap();
+        assert!(results.iter().all(|outputs| outputs == &results[0]));
+    }
+}

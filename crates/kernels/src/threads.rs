@@ -1,0 +1,117 @@
+//! The threads that a process computes on, shared by all its sessions: one pool, whose idle threads take work from busy ones.
+//!
+//! Who starts work waits for it outside the pool, so waiting for a peer never keeps a thread from computing. Results do not depend on
+//! the number of threads: sums modulo 2^l are exact in any order, and messages are sent in the order of one thread.
+
+use std::sync::{Arc, RwLock};
+
+use rayon::ThreadPoolBuilder;
+pub use rayon::{Scope, ThreadPool};
+
+/// None where whoever starts work does it.
+static POOL: RwLock<Option<Arc<ThreadPool>>> = RwLock::new(None);
+
+/// The most threads that can be asked for.
+pub const MOST_THREADS: usize = 1024;
+
+/// Why threads cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ThreadsError {
+    /// There cannot be as many.
+    #[error("{0} threads cannot be used: use 1 to {MOST_THREADS}")]
+    Count(usize),
+    /// The operating system has no more.
+    #[error("cannot start {count} threads: {reason}. Use a smaller --threads")]
+    Start {
+        /// How many were asked for.
+        count: usize,
+        /// What the operating system says.
+        reason: String,
+    },
+}
+
+/// As many threads as this process may run at a time: its processors, fewer where the operating system gives it fewer.
+fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS)
+}
+
+/// Refuses a number of threads that there cannot be.
+///
+/// # Errors
+/// If it is 0 or above [`MOST_THREADS`].
+pub fn check_threads(count: usize) -> Result<usize, ThreadsError> {
+    if (1..=MOST_THREADS).contains(&count) { Ok(count) } else { Err(ThreadsError::Count(count)) }
+}
+
+/// Has this process compute on `count` threads from now on, by default on all processors it may use. Until then it computes on the
+/// threads that ask for results.
+///
+/// # Errors
+/// If there cannot be as many, or the operating system does not start them.
+pub fn use_threads(count: Option<usize>) -> Result<(), ThreadsError> {
+    let count = check_threads(count.unwrap_or_else(available_threads))?;
+    if count == in_use() {
+        return Ok(());
+    }
+    let failed = |error: rayon::ThreadPoolBuildError| ThreadsError::Start { count, reason: error.to_string() };
+    let pool = match count {
+        1 => None,
+        _ => {
+            let builder = ThreadPoolBuilder::new().num_threads(count).thread_name(|index| format!("compute-{index}"));
+            Some(Arc::new(builder.build().map_err(failed)?))
+        }
+    };
+    *POOL.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = pool;
+    Ok(())
+}
+
+/// The pool, if there is more than one thread.
+pub fn pool() -> Option<Arc<ThreadPool>> {
+    POOL.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+}
+
+/// How many threads compute.
+pub fn in_use() -> usize {
+    pool().map_or(1, |pool| pool.current_num_threads())
+}
+
+/// Does `work` on each of `items`, on all threads, and waits for it.
+pub(crate) fn each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
+    match pool().filter(|_| items.len() > 1) {
+        None => items.into_iter().for_each(work),
+        Some(pool) => pool.in_place_scope(|scope| {
+            let work = &work;
+            items.into_iter().for_each(|item| scope.spawn(move |_| work(item)));
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn work_is_done_once_whatever_the_number_of_threads() {
+        for count in [1, 2, 5] {
+            use_threads(Some(count)).unwrap();
+            assert_eq!(in_use(), count);
+            let (sum, mut places) = (AtomicUsize::new(0), vec![0; 100]);
+            each(places.iter_mut().enumerate().collect(), |(index, place)| {
+                *place += index;
+                sum.fetch_add(index, Ordering::Relaxed);
+            });
+            assert_eq!(sum.into_inner(), 4950);
+            assert!(places.iter().enumerate().all(|(index, &place)| index == place));
+        }
+        use_threads(Some(1)).unwrap();
+    }
+
+    #[test]
+    fn impossible_numbers_of_threads_are_refused() {
+        for count in [0, MOST_THREADS + 1] {
+            assert!(use_threads(Some(count)).unwrap_err().to_string().contains("use 1 to 1024"));
+        }
+    }
+}
