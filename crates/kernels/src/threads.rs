@@ -86,6 +86,29 @@ pub(crate) fn each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
     }
 }
 
+/// Writes a tensor in parts, on all threads if it is long. `write` is told where its part begins.
+pub fn fill<T: Send>(out: &mut [T], write: impl Fn(usize, &mut [T]) + Sync) {
+    const PART: usize = 1 << 16;
+    if out.len() < 2 * PART {
+        return write(0, out);
+    }
+    let part = PART.max(out.len().div_ceil(4 * in_use()));
+    each(out.chunks_mut(part).enumerate().collect(), |(index, out)| write(index * part, out));
+}
+
+/// The same row by row: `write` is told the row's number.
+///
+/// # Panics
+/// If `out` is not so many whole rows.
+pub fn fill_rows<T: Send>(out: &mut [T], row: usize, write: impl Fn(usize, &mut [T]) + Sync) {
+    const PART: usize = 1 << 16;
+    assert!(out.len().is_multiple_of(row.max(1)), "whole rows");
+    let rows = (PART / row.max(1)).max(1);
+    each(out.chunks_mut(rows * row.max(1)).enumerate().collect(), |(part, out)| {
+        out.chunks_exact_mut(row.max(1)).enumerate().for_each(|(index, out)| write(part * rows + index, out));
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -104,6 +127,24 @@ mod tests {
             });
             assert_eq!(sum.into_inner(), 4950);
             assert!(places.iter().enumerate().all(|(index, &place)| index == place));
+        }
+        use_threads(Some(1)).unwrap();
+    }
+
+    #[test]
+    fn parts_of_a_tensor_know_where_they_begin() {
+        for count in [1, 3] {
+            use_threads(Some(count)).unwrap();
+            for len in [0, 1, 1 << 16, (1 << 17) - 1, (1 << 17) + 5, 1_000_003] {
+                let mut out = vec![0; len];
+                fill(&mut out, |start, part| part.iter_mut().enumerate().for_each(|(i, place)| *place = start + i));
+                assert!(out.iter().enumerate().all(|(index, &place)| index == place), "{len}");
+            }
+            for (rows, row) in [(0, 7), (1, 1), (5, 100_000), (70_000, 3)] {
+                let mut out = vec![0; rows * row];
+                fill_rows(&mut out, row, |number, out| out.iter_mut().for_each(|place| *place += number));
+                assert!(out.iter().enumerate().all(|(index, &place)| index / row == place), "{rows} rows of {row}");
+            }
         }
         use_threads(Some(1)).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Index arithmetic of row-major tensors.
 
 use covey_protocols::api::ZERO;
-use covey_protocols::{Protocol, ProtocolError, Shaped};
+use covey_protocols::{Protocol, ProtocolError, Shaped, threads};
 
 use covey_protocols::api::Result;
 
@@ -72,14 +72,29 @@ pub(crate) fn gather_runs<P: Protocol + ?Sized>(
     starts: impl Iterator<Item = usize>,
     run: usize,
 ) -> Result<P::Arith> {
-    let count = indexed::<P>(x)?;
-    let mut indices: Vec<u32> = Vec::with_capacity(starts.size_hint().0 * run);
-    for start in starts {
-        let start = start.min(count as usize) as u32;
-        indices.extend(start..start.saturating_add(run as u32));
+    let count = indexed::<P>(x)? as usize;
+    // An index past the end stays past the end, for the protocol to refuse.
+    let starts: Vec<u32> = starts.map(|start| start.min(count) as u32).collect();
+    gather_lines(protocol, x, starts.len(), run, |number, indices| {
+        let start = starts[number];
+        indices.iter_mut().zip(0..).for_each(|(place, index)| *place = start.saturating_add(index));
+    })
+}
+
+/// Elements of `x`: so many lines of `line` of them, flat. `indices` writes where those of a line lie.
+pub(crate) fn gather_lines<P: Protocol + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    lines: usize,
+    line: usize,
+    indices: impl Fn(usize, &mut [u32]) + Sync,
+) -> Result<P::Arith> {
+    indexed::<P>(x)?;
+    let mut places = vec![0; lines * line];
+    if line > 0 {
+        threads::fill_rows(&mut places, line, indices);
     }
-    let len = indices.len();
-    protocol.gather(x, &indices, &[len])
+    protocol.gather(x, &places, &[lines * line])
 }
 
 /// Elements of `x`, if indices reach all of them.

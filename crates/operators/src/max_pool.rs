@@ -3,7 +3,7 @@
 use covey_protocols::{Comparison, Protocol, ProtocolError, Shaped, api};
 use covey_ring::Ring;
 
-use crate::indexing::{Around, gather_runs};
+use crate::indexing::{Around, gather_lines};
 use crate::tensor_type::most;
 use crate::tree::{pairs, rejoin};
 use crate::window::{self, Slide};
@@ -124,11 +124,12 @@ fn gather_taps<P: Protocol + ?Sized>(
             positions.push(position.ok_or(ProtocolError::Internal("a pooling window without elements"))?);
         }
     }
-    let mut starts = Vec::with_capacity(outer * positions.len());
-    for tap in positions.chunks(slide.count) {
-        for o in 0..outer {
-            starts.extend(tap.iter().map(|position| (o * size + position) * inner));
+    let line = slide.count * inner;
+    gather_lines(protocol, x, taps.len() * outer, line, |number, indices| {
+        let (tap, start) = (&positions[number / outer * slide.count..][..slide.count], number % outer * size * inner);
+        for (run, &position) in indices.chunks_exact_mut(inner).zip(tap) {
+            let first = (start + position * inner) as u32;
+            run.iter_mut().zip(first..).for_each(|(place, index)| *place = index);
         }
-    }
-    gather_runs(protocol, x, starts.into_iter(), inner)
+    })
 }

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use covey_ring::{BitTensor, Tensor, Word};
 
 use crate::api::{Local, ProtocolError, Result, Session, Shaped};
-use crate::local::{gathered, joined, summed, zeros};
+use crate::local::{gathered, joined, summed, zeros, zipped};
 
 /// A share that consists of components.
 pub trait Components: Sized {
@@ -41,17 +41,17 @@ pub trait Additive: Session<Arith: Components<Part = Tensor<Self::Word>>, Bool: 
     }
 
     /// a + b of the ring's elements.
-    fn addition(&self) -> impl Fn(Self::Word, Self::Word) -> Self::Word + Copy + use<Self> {
+    fn addition(&self) -> impl Fn(Self::Word, Self::Word) -> Self::Word + Copy + Sync + use<Self> {
         Self::Word::add
     }
 
     /// a - b.
-    fn subtraction(&self) -> impl Fn(Self::Word, Self::Word) -> Self::Word + Copy + use<Self> {
+    fn subtraction(&self) -> impl Fn(Self::Word, Self::Word) -> Self::Word + Copy + Sync + use<Self> {
         Self::Word::sub
     }
 
     /// a · b.
-    fn multiplication(&self) -> impl Fn(Self::Word, Self::Word) -> Self::Word + Copy + use<Self> {
+    fn multiplication(&self) -> impl Fn(Self::Word, Self::Word) -> Self::Word + Copy + Sync + use<Self> {
         Self::Word::mul
     }
 }
@@ -93,26 +93,26 @@ impl<P: Additive> Local for P {
     fn add(&mut self, x: &P::Arith, y: &P::Arith) -> Result<P::Arith> {
         same_shape::<P>(x, y.shape())?;
         let add = self.addition();
-        held(self, y.shape(), |index| Ok(x.part(index).zip(y.part(index), add)))
+        held(self, y.shape(), |index| Ok(zipped(x.part(index), y.part(index), add)))
     }
 
     fn sub(&mut self, x: &P::Arith, y: &P::Arith) -> Result<P::Arith> {
         same_shape::<P>(x, y.shape())?;
         let sub = self.subtraction();
-        held(self, y.shape(), |index| Ok(x.part(index).zip(y.part(index), sub)))
+        held(self, y.shape(), |index| Ok(zipped(x.part(index), y.part(index), sub)))
     }
 
     fn add_public(&mut self, x: &P::Arith, c: &Tensor<P::Word>) -> Result<P::Arith> {
         same_shape::<P>(x, c.shape())?;
         let (add, public) = (self.addition(), self.public_part());
-        let part = |index| if Some(index) == public { x.part(index).zip(c, add) } else { x.part(index).clone() };
+        let part = |index| if Some(index) == public { zipped(x.part(index), c, add) } else { x.part(index).clone() };
         held(self, c.shape(), |index| Ok(part(index)))
     }
 
     fn mul_public(&mut self, x: &P::Arith, c: &Tensor<P::Word>) -> Result<P::Arith> {
         same_shape::<P>(x, c.shape())?;
         let mul = self.multiplication();
-        held(self, c.shape(), |index| Ok(x.part(index).zip(c, mul)))
+        held(self, c.shape(), |index| Ok(zipped(x.part(index), c, mul)))
     }
 
     fn gather(&mut self, x: &P::Arith, indices: &[u32], shape: &[usize]) -> Result<P::Arith> {

@@ -1,6 +1,6 @@
 //! What shares of every kind have in common, component by component.
 
-use covey_kernels::{elementwise, large_zeros};
+use covey_kernels::{elementwise, large_zeros, threads};
 use covey_ring::{Tensor, Word};
 
 use crate::api::{ProtocolError, Result, ZERO};
@@ -19,7 +19,7 @@ pub(crate) fn gathered<W: Word>(x: &Tensor<W>, indices: &[u32], shape: &[usize])
         return Err(ProtocolError::Internal("the indices of a gather"));
     }
     let mut out = zeros(shape);
-    elementwise::gather(out.data_mut(), x.data(), indices);
+    threads::fill(out.data_mut(), |start, out| elementwise::gather(out, x.data(), &indices[start..][..out.len()]));
     Ok(out)
 }
 
@@ -32,8 +32,25 @@ pub(crate) fn summed<W: Word>(x: &Tensor<W>, add: impl Fn(W, W) -> W) -> Result<
     Ok(Tensor::new(outer, (0..outer.iter().product()).map(row).collect()))
 }
 
+/// `f` of the elements of two tensors of equal shape.
+pub(crate) fn zipped<W: Word>(x: &Tensor<W>, y: &Tensor<W>, f: impl Fn(W, W) -> W + Sync) -> Tensor<W> {
+    assert_eq!(x.shape(), y.shape(), "element-wise operation");
+    let mut out = zeros(x.shape());
+    threads::fill(out.data_mut(), |start, out| {
+        let (x, y) = (&x.data()[start..][..out.len()], &y.data()[start..][..out.len()]);
+        out.iter_mut().zip(x).zip(y).for_each(|((out, &x), &y)| *out = f(x, y));
+    });
+    out
+}
+
 /// Tensors one after the other, flat.
-pub(crate) fn joined<'a, W: Word>(parts: impl Iterator<Item = &'a Tensor<W>>) -> Tensor<W> {
-    let words: Vec<W> = parts.flat_map(Tensor::data).copied().collect();
-    Tensor::new([words.len()], words)
+pub(crate) fn joined<'a, W: Word>(parts: impl Iterator<Item = &'a Tensor<W>> + Clone) -> Tensor<W> {
+    let mut out = zeros(&[parts.clone().map(Tensor::len).sum()]);
+    let mut left = out.data_mut();
+    for part in parts {
+        let (place, rest) = left.split_at_mut(part.len());
+        threads::fill(place, |start, place| place.copy_from_slice(&part.data()[start..][..place.len()]));
+        left = rest;
+    }
+    out
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use covey_kernels::Buffer;
+use covey_kernels::threads::Scope;
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
@@ -243,15 +244,31 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         &mut self,
         lens: Vec<usize>,
         own: impl Own<W>,
-        mut machine: impl FnMut(Site<R>, Buffer<W>, &(usize, Range<usize>)) -> M,
-        mut done: impl FnMut(usize, &(usize, Range<usize>), M::Output) + Send,
+        machine: impl FnMut(Site<R>, Buffer<W>, &(usize, Range<usize>)) -> M,
+        done: impl FnMut(usize, &(usize, Range<usize>), M::Output) + Send,
     ) -> Result<()> {
         let site = self.sites()?;
         if self.rests() {
             return Ok(());
         }
+        match self.scheduler.pool.clone().filter(|_| lens.len() > 1) {
+            None => self.each_piece_at(site, lens, own, None, machine, done),
+            Some(pool) => pool.in_place_scope(|scope| self.each_piece_at(site, lens, own, Some(scope), machine, done)),
+        }
+    }
+
+    /// [`Party::each_piece`] with these sites, pieces computed ahead on these threads.
+    fn each_piece_at<'a, M: Machine, O: Own<W> + 'a>(
+        &mut self,
+        site: impl Fn(usize, usize) -> Site<R>,
+        lens: Vec<usize>,
+        own: O,
+        threads: Option<&Scope<'a>>,
+        mut machine: impl FnMut(Site<R>, Buffer<W>, &(usize, Range<usize>)) -> M,
+        mut done: impl FnMut(usize, &(usize, Range<usize>), M::Output) + Send,
+    ) -> Result<()> {
         let tiles = tiles(&lens, self.options.tile);
-        let mut feed = Feed::new(lens, own, self.computes());
+        let mut feed = Feed::new(lens, own, self.computes(), threads);
         let machines = tiles.iter().enumerate().map(|(index, tile)| {
             let (piece, range) = tile;
             machine(site(index, range.len()), feed.tile(*piece, range.clone()), tile)

@@ -44,8 +44,9 @@ class Setting:
     check: bool = True
     plaintext: bool = True
     device: str | None = None
-    threads: int | None = None
     """What the parties compute linear layers on; `None` for what they choose themselves."""
+    threads: int | None = None
+    """How many each party computes on; `None` for its share of the processors."""
 
     def peer(self, number: int) -> str:
         """What tables call a party or the client."""

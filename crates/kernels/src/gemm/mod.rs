@@ -52,7 +52,7 @@ pub fn gemm_concat<W: Word>(m: usize, n: usize, k: usize, pairs: &[(&[W], &[W])]
 
 /// How many rows of a product each thread takes: all of them where fewer would not pay for packing the right operand again.
 fn rows_of_a_thread(m: usize, n: usize, k: usize) -> usize {
-    const LEAST: usize = 1 << 20;
+    const LEAST: usize = 1 << 22;
     let parts = (m / 16).min(m * n * k / LEAST).min(threads::in_use()).max(1);
     if parts == 1 { m.max(1) } else { m.div_ceil(parts).next_multiple_of(16) }
 }

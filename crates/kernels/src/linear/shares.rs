@@ -10,7 +10,7 @@ use super::chunk::split;
 use crate::{Buffer, threads};
 
 /// Products of two words below which a thread is not worth waking.
-const LEAST: usize = 1 << 20;
+const LEAST: usize = 1 << 22;
 
 /// Rows of a share are a multiple of this, and columns: a tile's side.
 const SIDE: usize = 16;
@@ -42,8 +42,8 @@ pub(super) fn on_threads<W: Word>(
     out: &mut [W],
     product: impl Fn(&Chunk, &mut [W]) + Sync,
 ) {
-    let wanted = (2 * threads::in_use()).min(chunk.len() * depth / LEAST);
-    let shares = if wanted > 1 && threads::in_use() > 1 { chunk.shares(wanted, band) } else { Vec::new() };
+    let wanted = threads::in_use().min(chunk.len() * depth / LEAST);
+    let shares = if wanted > 1 { chunk.shares(wanted, band) } else { Vec::new() };
     if shares.len() < 2 {
         return product(chunk, out);
     }

@@ -2,7 +2,9 @@
 //! while the next is computed.
 
 use std::ops::Range;
+use std::sync::mpsc::{Receiver, channel};
 
+use covey_kernels::threads::Scope;
 use covey_kernels::{Buffer, Chunk, elementwise, gemm_concat};
 use covey_ring::Word;
 
@@ -13,9 +15,9 @@ use crate::api::{Geometry, MatmulShape, Options};
 pub(crate) const PIECE: usize = 1 << 18;
 
 /// Writes this party's part of a piece, given its number.
-pub(crate) trait Own<W>: FnMut(usize, &mut [W]) {}
+pub(crate) trait Own<W>: FnMut(usize, &mut [W]) + Send {}
 
-impl<W, F: FnMut(usize, &mut [W])> Own<W> for F {}
+impl<W, F: FnMut(usize, &mut [W]) + Send> Own<W> for F {}
 
 /// Copies elements of a piece, given its number and that of the first element, to their places in the whole.
 pub(crate) trait Placed<W>: Fn(usize, usize, &[W], &mut [W]) + Sync {}
@@ -60,31 +62,61 @@ pub(crate) fn add_residual<W: Word>(chunk: &Chunk, residual: &[W], scale: u32, s
     elementwise::add_assign(out, scratch);
 }
 
-/// The tiles of pieces, taken in order: a piece is computed when its first tile's turn comes.
-pub(crate) struct Feed<W, Own> {
+/// The tiles of pieces, taken in order: a piece is computed when its first tile's turn comes, or on other threads one piece ahead of it.
+pub(crate) struct Feed<'t, 'a, W, Own> {
     lens: Vec<usize>,
-    own: Own,
+    /// None while a thread has it.
+    own: Option<Own>,
     /// Whether this role's values mean anything; else tiles are zeros.
     computes: bool,
     words: Buffer<W>,
     current: Option<usize>,
+    threads: Option<&'t Scope<'a>>,
+    /// The next piece, and what computes the one after it.
+    next: Option<Receiver<(Own, Buffer<W>)>>,
 }
 
-impl<W: Word, O: Own<W>> Feed<W, O> {
-    pub fn new(lens: Vec<usize>, own: O, computes: bool) -> Self {
-        Feed { lens, own, computes, words: Buffer::new(), current: None }
+impl<'a, W: Word, O: Own<W> + 'a> Feed<'_, 'a, W, O> {
+    pub fn new<'t>(lens: Vec<usize>, own: O, computes: bool, threads: Option<&'t Scope<'a>>) -> Feed<'t, 'a, W, O> {
+        let threads = threads.filter(|_| computes);
+        Feed { lens, own: Some(own), computes, words: Buffer::new(), current: None, threads, next: None }
     }
 
     pub fn tile(&mut self, piece: usize, range: Range<usize>) -> Buffer<W> {
         if self.current.replace(piece) != Some(piece) {
-            if self.words.len() != self.lens[piece] {
-                self.words = Buffer::zeros(self.lens[piece]);
+            match self.next.take().map(|next| next.recv()) {
+                // Where a thread has failed, so does the gate.
+                Some(computed) => (self.own, self.words) = computed.map(|(own, words)| (Some(own), words)).unwrap_or_default(),
+                None => self.compute(piece),
             }
-            if self.computes {
-                (self.own)(piece, &mut self.words);
-            }
+            self.compute_ahead(piece + 1);
         }
-        Buffer::copy_of(&self.words[range])
+        match self.words.get(range.clone()) {
+            Some(words) => Buffer::copy_of(words),
+            None => Buffer::zeros(range.len()),
+        }
+    }
+
+    fn compute(&mut self, piece: usize) {
+        if self.words.len() != self.lens[piece] {
+            self.words = Buffer::zeros(self.lens[piece]);
+        }
+        if let Some(own) = self.own.as_mut().filter(|_| self.computes) {
+            own(piece, &mut self.words);
+        }
+    }
+
+    fn compute_ahead(&mut self, piece: usize) {
+        let (Some(threads), Some(&len)) = (self.threads, self.lens.get(piece)) else { return };
+        let Some(mut own) = self.own.take() else { return };
+        let (done, next) = channel();
+        self.next = Some(next);
+        threads.spawn(move |_| {
+            let mut words = Buffer::zeros(len);
+            own(piece, &mut words);
+            // Who asked for it may have failed meanwhile.
+            let _ = done.send((own, words));
+        });
     }
 }
 

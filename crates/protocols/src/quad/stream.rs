@@ -122,7 +122,7 @@ impl<W: Word> Quad<W> {
         let Pieces { lens, own, place } = pieces;
         let (mut aside, mut fold) = match checked {
             Compared::Sharing => (None, None),
-            Compared::ByElement(aside) => (Some(Feed::new(lens.clone(), aside, self.party.computes())), None),
+            Compared::ByElement(aside) => (Some(Feed::new(lens.clone(), aside, self.party.computes(), None)), None),
             Compared::Combined(fold) => {
                 (None, Some(Gathered { fold, lens: lens.clone(), messages: Default::default() }))
             }
