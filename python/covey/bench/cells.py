@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -61,3 +61,11 @@ class Preset:
                 has = ", ".join(f"--{each}" for each in self.options) or "no options but --repetitions"
                 raise OptionError(f"--{name} is not for '{self.title}': it takes {has}")
         return self.measure(repetitions, progress, **given)
+
+
+def selected(table: str, kind: str, known: Collection[str], asked: Collection[str] | None) -> list[str]:
+    """Those asked for, each once, or all: rows of a table, or its protocols. Raises `OptionError` for what it lacks."""
+    for name in asked or ():
+        if name not in known:
+            raise OptionError(f"{table} has no {kind} '{name}': use {', '.join(known)}")
+    return list(dict.fromkeys(known if asked is None else asked))

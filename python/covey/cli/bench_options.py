@@ -46,9 +46,14 @@ Protocols = Annotated[
 ]
 Rows = Annotated[
     str | None,
-    typer.Option("--rows", metavar="NAMES", help="Rows of a table, separated by commas, such as DD,SX,SXW."),
+    typer.Option(
+        "--rows", metavar="NAMES", help="Rows of a table, separated by commas, such as DD,SX,SXW or vgg16-cifar."
+    ),
 ]
 Side = Annotated[int | None, typer.Option("--size", metavar="PIXELS", help="The side of square images.")]
+Images = Annotated[
+    int | None, typer.Option("--batch", metavar="N", min=1, help="Images of one inference, in place of the table's.")
+]
 Pool = Annotated[str | None, typer.Option(metavar="KIND", help="max or avg, for convolutional networks.")]
 Sequence = Annotated[
     int | None,
