@@ -8,6 +8,7 @@ from typing import Any
 
 from covey.client import Progress
 from covey.errors import OptionError
+from covey.tables import amount, duration
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,16 @@ class Column:
 
     heading: str
     text: Callable[[Cell], str]
+
+
+COLUMNS = (
+    Column("time", lambda cell: duration(cell.seconds)),
+    Column("sent", lambda cell: amount(cell.bytes)),
+    Column("rounds", lambda cell: f"{cell.rounds:,}"),
+    Column("here", lambda cell: cell.here.replace("; ", "\n")),
+    Column("the paper's", lambda cell: cell.paper.replace("; ", "\n")),
+)
+"""Of tables of one domain each, on one network, whose words stand on a line each."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ Training, which they report too, is not there yet.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from covey import _core
 from covey.bench.cache import default_folder, kept
@@ -177,9 +178,10 @@ def figure_10(_: int, say: Progress) -> list[Cell]:
     paper = {3: "roughly 17 GB", 4: "about 25 GB"}
     spec = MODELS["VGG16"]
     program = load(kept(spec, "64", default_folder(), say).program).program
+    options: dict[str, Any] = {**LAN.session, **ALL.options}
     cells = []
     for count in (2, 3, 4, 5):
-        plan = json.loads(_core.plan(program, "beaver", 1, parties=count, **LAN.session, **ALL.options))
+        plan = json.loads(_core.plan(program, "beaver", 1, parties=count, **options))
         sent = [link for link in plan["total"]["links"] if not link["offline"] and 0 in (link["from"], link["to"])]
         total, rounds = sum(link["bytes"] for link in sent), plan["total"]["rounds"]
         wire = LAN.wire_seconds(max(link["bytes"] for link in sent), rounds)

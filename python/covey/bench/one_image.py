@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from covey.bench.cache import default_folder
-from covey.bench.cells import Cell, Preset, selected
+from covey.bench.cells import COLUMNS, Cell, Preset, selected
 from covey.bench.model import Setting, measure
 from covey.bench.networks import network
 from covey.bench.runs import BenchPhase
@@ -14,15 +14,17 @@ from covey.models import ImageSpec
 
 NETWORK = network("25g")
 
+SPEC = ImageSpec("vgg16", "cifar", "avg")
+
 PHASES: tuple[BenchPhase, ...] = ("joint", "online")
 
 PAPERS: dict[tuple[str, int], dict[BenchPhase, str]] = {
     # By protocol and ring; PIGEON's tables 8 and 9, and CrypTen and SPU as built on a machine of two cores.
-    ("trio", 32): {"joint": "Piranha 0.16 s; PIGEON 0.28 s, with a GPU 0.60 s"},
-    ("trio", 64): {"joint": "Piranha 0.27 s; PIGEON 0.45 s, with a GPU 0.74 s; SPU 13.5 s, on loopback"},
-    ("quad", 32): {"joint": "Piranha 0.44 s; PIGEON 0.51 s, with a GPU 0.66 s"},
-    ("quad", 64): {"joint": "Piranha 0.74 s; PIGEON 0.96 s, with a GPU 0.85 s"},
-    ("beaver", 64): {"online": "CrypTen 2.16 s, 560 MB, on loopback"},
+    ("trio", 32): {"joint": "Piranha 0.16 s; PIGEON 0.28 s; with a GPU 0.60 s"},
+    ("trio", 64): {"joint": "Piranha 0.27 s; PIGEON 0.45 s; with a GPU 0.74 s; SPU 13.5 s on loopback"},
+    ("quad", 32): {"joint": "Piranha 0.44 s; PIGEON 0.51 s; with a GPU 0.66 s"},
+    ("quad", 64): {"joint": "Piranha 0.74 s; PIGEON 0.96 s; with a GPU 0.85 s"},
+    ("beaver", 64): {"online": "CrypTen 2.16 s, 560 MB; on loopback"},
     ("two-party", 32): {},
 }
 
@@ -44,7 +46,7 @@ def _cell(
     protocol: str, ring: int, phase: BenchPhase, paper: str, times: int, say: Progress, device: str | None
 ) -> Cell:
     run = Setting(
-        ImageSpec("vgg16", "cifar", "avg"),
+        SPEC,
         1,
         NETWORK,
         protocol,
@@ -58,22 +60,24 @@ def _cell(
     total = outcome.runs.profile.total
     here = f"{outcome.differing} differ"
     if outcome.runs.preparation_wall is not None:
-        here = f"preprocessed in {outcome.runs.preparation_wall.median:.3g} s, {here}"
+        here += f"; {outcome.runs.preparation_wall.median:.3g} s before"
     seconds = outcome.runs.wall.median
-    what = f"{protocol}, {phase}"
-    return Cell(what, outcome.ring, NETWORK.name, seconds, total.bytes, total.rounds, False, paper, here)
+    return Cell(
+        phase, f"{protocol}, {outcome.ring}", NETWORK.name, seconds, total.bytes, total.rounds, False, paper, here
+    )
 
 
 PRESETS = {
     "vgg16-cifar": Preset(
         "VGG16, one image of CIFAR's size, in every protocol",
-        "Average pools, exact, over TLS, real weights; sent: what the timed run sends. joint: preprocessing included; "
-        "online: done before. Beaver is of two parties. Piranha and PIGEON: PIGEON's tables 8 and 9, whose parties "
-        "have a machine with an L4 GPU each and 25 Gbit/s between them. PIGEON takes one core a party, truncates "
-        "probabilistically and includes preprocessing. CrypTen, two parties, and SPU, three by ABY3, were measured on a "
-        "machine of two cores that the parties shared. Here all share this one, and 25 Gbit/s are emulated.",
+        "Average pools, exact, over TLS, real weights. joint: preprocessing included; online: done before, in so many "
+        "seconds, and not in what is sent. Beaver is of two parties. Piranha and PIGEON: PIGEON's tables 8 and 9. "
+        "Their parties have a machine with an L4 GPU each and 25 Gbit/s between them. PIGEON takes one core a party "
+        "and truncates probabilistically. CrypTen, two parties, and SPU, three by ABY3, were measured on one machine of "
+        "two cores. Here all share this machine, and 25 Gbit/s are emulated.",
         vgg16_cifar,
         ("protocols", "device"),
+        COLUMNS,
     ),
 }
 """By name."""

@@ -132,7 +132,7 @@ def primitives(
     options = {"adder": adder, "linear": linear, **_preprocessed(protocol, phase)}
     session_options(options)
     chosen = bench.select(names or [], protocol)
-    times = {"repetitions": repetitions, "warm_up": warm_up}
+    times: dict[str, Any] = {"repetitions": repetitions, "warm_up": warm_up}
     with console.progress(quiet=as_json) as report:
         rows = bench.measure(
             chosen,

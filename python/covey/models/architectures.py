@@ -1,14 +1,14 @@
 """The layers of the zoo's networks, as their authors published them, on images of three sizes.
 
 LeNet-5: LeCun and others, Gradient-based learning applied to document recognition, 1998, with ReLU. AlexNet:
-Krizhevsky, One weird trick for parallelizing convolutional neural networks (arXiv:1404.5997). VGG11, VGG16
-and VGG19: arXiv:1409.1556, configurations A, D and E. ResNet18, 34, 50, 101 and 152: arXiv:1512.03385, tables 1 and 6,
-ResNet32: its section 4.2; the stride of a bottleneck is in its 3 × 3 convolution. SqueezeNet: arXiv:1602.07360, in its authors' version 1.1, which CrypTFlow2
-measures. DenseNet121: arXiv:1608.06993, table 1. MiniONN: Liu and others, Oblivious neural network predictions via
-MiniONN transformations, 2017, figure 13. On small images stems and classifiers are cut down the way that is usual for
-CIFAR-10. Where a plan names another operator (`forms`), it replaces the convolutions of bottlenecks; ResNet18 and
-ResNet34 have no bottlenecks, and there it replaces every K × K convolution. Where it names a width, ResNets of four
-stages have that part of their channels in every layer.
+Krizhevsky, One weird trick for parallelizing convolutional neural networks (arXiv:1404.5997). VGG11, VGG16 and VGG19:
+arXiv:1409.1556, configurations A, D and E. ResNet18, 34, 50, 101 and 152: arXiv:1512.03385, tables 1 and 6, ResNet32:
+its section 4.2; the stride of a bottleneck is in its 3 × 3 convolution. SqueezeNet: arXiv:1602.07360, in its authors'
+version 1.1, which CrypTFlow2 measures. DenseNet121: arXiv:1608.06993, table 1. MiniONN: Liu and others, Oblivious
+neural network predictions via MiniONN transformations, 2017, figure 13. On small images stems and classifiers are cut
+down the way that is usual for CIFAR-10. Where a plan names another operator (`forms`), it replaces the convolutions of
+bottlenecks; ResNet18 and ResNet34 have no bottlenecks, and there it replaces every K × K convolution. Where it names a
+width, ResNets of four stages have that part of their channels in every layer.
 """
 
 from __future__ import annotations

@@ -95,7 +95,10 @@ class Construction:
 
     def relu6(self, name: str, x: Value) -> Value:
         """x clipped to 0..6."""
-        ends = [self.tensor(f"{name}.{part}", np.float32(end)) for part, end in (("low", 0), ("high", 6))]
+        ends = {f"{name}.low": 0, f"{name}.high": 6}
+        self.proto.graph.initializer.extend(
+            numpy_helper.from_array(np.array(end, np.float32), part) for part, end in ends.items()
+        )
         return self.add_node("Clip", name, [x.name, *ends], np.clip(x.batch, 0, 6))
 
     def sigmoid(self, name: str, x: Value) -> Value:

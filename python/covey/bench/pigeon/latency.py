@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from covey.bench.cache import default_folder
-from covey.bench.cells import Cell, Preset, selected
+from covey.bench.cells import COLUMNS, Cell, Preset, selected
 from covey.bench.model import measure
 from covey.bench.pigeon.rows import DEVICES, MACHINES, PROTOCOLS, beside, cell, memory, setting
 from covey.client import Progress
@@ -25,7 +25,7 @@ def table_1(times: int, say: Progress) -> list[Cell]:
     cells = []
     for (protocol, batch), said in paper.items():
         outcome = measure(setting("vgg16", "imagenet", protocol, "GPU", batch, times), default_folder(), say)
-        cells.append(cell(f"VGG16, ImageNet, {protocol}, batch {batch}", outcome, said, memory(outcome)))
+        cells.append(cell(f"vgg16-imagenet, batch {batch}", protocol, outcome, said, memory(outcome)))
     return cells
 
 
@@ -63,8 +63,8 @@ def _latency(
             for device, seconds in zip(DEVICES, pigeon, strict=True):
                 outcome = measure(setting(model, shape, protocol, device, 1, times, ring=ring), default_folder(), say)
                 said = f"{seconds:g} s{beside(piranha, ' s', 'Piranha')}"
-                here = f"{outcome.runs.wall.median:.3g} s" + (f", {memory(outcome)}" if device == "GPU" else "")
-                cells.append(cell(f"{model}, {shape}, {protocol}, {device}", outcome, said, here))
+                here = f"{outcome.runs.wall.median:.3g} s" + (f"; {memory(outcome)}" if device == "GPU" else "")
+                cells.append(cell(f"{network}, {device}", protocol, outcome, said, here))
     return cells
 
 
@@ -83,18 +83,25 @@ def table_9(
 
 
 PRESETS = {
-    "pigeon-table1": Preset("PIGEON, table 1 and section 7: memory of the GPU", f"VGG16. {MACHINES}", table_1),
+    "pigeon-table1": Preset(
+        "PIGEON, table 1 and section 7: memory of the GPU",
+        f"GPU: the most that a party takes of it. {MACHINES}",
+        table_1,
+        columns=COLUMNS,
+    ),
     "pigeon-table8": Preset(
         "PIGEON, table 8: one image, 32 bits, one core a party",
-        f"Preprocessing included. {MACHINES}",
+        f"Preprocessing included. GPU: the most that a party takes of it. {MACHINES}",
         table_8,
         ("rows", "protocols"),
+        COLUMNS,
     ),
     "pigeon-table9": Preset(
         "PIGEON, table 9: one image, 64 bits, one core a party",
-        f"Preprocessing included. {MACHINES}",
+        f"Preprocessing included. GPU: the most that a party takes of it. {MACHINES}",
         table_9,
         ("rows", "protocols"),
+        COLUMNS,
     ),
 }
 """By name."""

@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from covey.bench.cache import default_folder
-from covey.bench.cells import Cell, Preset, selected
+from covey.bench.cells import COLUMNS, Cell, Preset, selected
 from covey.bench.model import Outcome, measure
-from covey.bench.pigeon.rows import BATCH, DEVICES, LARGEST, MACHINES, NETWORK, images, memory, setting
+from covey.bench.pigeon.rows import (
+    BATCH,
+    DEVICES,
+    LARGEST,
+    MACHINES,
+    NETWORK,
+    images,
+    memory,
+    setting,
+)
 from covey.bench.runs import nodes
 from covey.client import Progress
 from covey.result import NodeProfile
@@ -46,11 +55,11 @@ TABLE_5 = {
 """By network and layer; FLATTEN, which takes nothing, is left out."""
 
 KINDS = {
-    "convolutions, ReLUs behind them included": (("Conv",), ("CONV2D", "BATCHNORM2D", "ACTIVATION")),
-    "ReLUs of sums": (("Add", "Relu"), ()),
+    "Conv, ReLU": (("Conv",), ("CONV2D", "BATCHNORM2D", "ACTIVATION")),
+    "Add, ReLU": (("Add", "Relu"), ()),
     "average pools": (("AveragePool",), ("AVGPOOL2D",)),
-    "average over the map": (("GlobalAveragePool",), ("ADAPTIVEAVGPOOL2D",)),
-    "dense layers, ReLUs behind them included": (("Gemm",), ("LINEAR",)),
+    "global average": (("GlobalAveragePool",), ("ADAPTIVEAVGPOOL2D",)),
+    "dense layers": (("Gemm",), ("LINEAR",)),
 }
 """The operators that a kind of layer begins with, and the paper's rows that it stands beside."""
 
@@ -61,46 +70,39 @@ def table_5(times: int, say: Progress, *, batch: int | None = None, rows: Sequen
     for model in selected("table 5", "row", TABLE_5, rows):
         for index, device in enumerate(DEVICES):
             run = setting(model, "imagenet", "3PC", device, batch or LARGEST["imagenet"], times)
-            cells += _of_network(measure(run, default_folder(), say), f"{model}, {device}", index)
+            cells += _of_network(measure(run, default_folder(), say), device, index)
     return cells
 
 
-def _of_network(outcome: Outcome, what: str, device: int) -> list[Cell]:
-    run, paper = outcome.setting, TABLE_5[outcome.setting.spec.model]
-    lanes = run.options["lanes"] or 1
+def _of_network(outcome: Outcome, device: str, index: int) -> list[Cell]:
+    run = outcome.setting
+    paper, lanes = TABLE_5[run.spec.model], run.options["lanes"] or 1
+    domain = f"{run.spec.model}, {device}, {images(run.batch)}, {outcome.ring}"
+
+    def cell(kind: str, found: list[NodeProfile], seconds: float, sent: int, more: str, layers: Sequence[str]) -> Cell:
+        rounds = sum(node.rounds for node in found)
+        said = "; ".join(_paper(name, paper[name], index) for name in layers if name in paper)
+        rate = f"{sent * 8 / PARTIES / seconds / 1e9:.3g} Gbit/s"
+        return Cell(kind, domain, NETWORK.name, seconds, sent, rounds, False, said, f"{rate}{more}")
+
     cells = []
     for kind, (operators, layers) in KINDS.items():
         found = [node for node in nodes(outcome.runs.profile) if node.op.split("+")[0] in operators]
         sent = sum(node.bytes for node in found)
-        if not found or (not layers and not sent):
-            continue
-        # A step's time is the sum over the mini-batches, which are computed side by side.
-        seconds = sum(node.milliseconds for node in found) / lanes / 1e3
-        said = "; ".join(_paper(name, paper[name], device) for name in layers if name in paper)
-        cells.append(_cell(f"{what}, {kind}", outcome, found, seconds, sent, f"{_gigabits(sent, seconds)}", said))
-    wall, use = outcome.runs.wall.median, outcome.link_use
-    here = f"{_gigabits(outcome.bytes, wall)}, {use:.0%} of the busiest link" if use is not None else ""
-    here += "" if run.device == "cpu" else f", {memory(outcome)}"
+        if sent:
+            # A step's time is the sum over the mini-batches, which are computed side by side.
+            seconds = sum(node.milliseconds for node in found) / lanes / 1e3
+            gpus = sum(node.gpus > 0 for node in found)
+            cells.append(cell(kind, found, seconds, sent, f"; {gpus} steps on a GPU" if gpus else "", layers))
+    use = "" if outcome.link_use is None else f"; {outcome.link_use:.0%} of the busiest link"
+    use += "" if run.device == "cpu" else f"; {memory(outcome)}"
     every = nodes(outcome.runs.profile)
-    said = _paper("", paper["Total"], device)
-    total = f"{what}, all, {images(run.batch)}"
-    return [*cells, _cell(total, outcome, every, wall, outcome.bytes, here, said)]
-
-
-def _cell(
-    what: str, outcome: Outcome, found: list[NodeProfile], seconds: float, sent: int, here: str, paper: str
-) -> Cell:
-    rounds = sum(node.rounds for node in found)
-    return Cell(what, outcome.ring, NETWORK.name, seconds, sent, rounds, False, paper, here)
-
-
-def _gigabits(sent: int, seconds: float) -> str:
-    return f"{sent * 8 / PARTIES / seconds / 1e9:.3g} Gbit/s a party"
+    return [*cells, cell("all", every, outcome.runs.wall.median, outcome.bytes, use, ["Total"])]
 
 
 def _paper(name: str, layer: Layer, device: int) -> str:
     seconds, gigabits = layer.seconds[device], layer.gigabits[device]
-    return f"{name} {seconds:.2f} s, {layer.gigabytes:.2f} GB a party, {gigabits:.2f} Gbit/s".strip()
+    return f"{name} {seconds:.2f} s; {layer.gigabytes:.2f} GB, {gigabits:.2f} Gbit/s"
 
 
 PRESETS = {
@@ -108,10 +110,12 @@ PRESETS = {
         "PIGEON, table 5: time by kind of layer, and the network's use; ImageNet, 3PC, 32 bits",
         "A convolution's shift and the ReLU behind it are one step of Covey's, and BatchNormalization is part of the "
         "convolution: their row stands beside several of the paper's. A kind's time is the mean of the mini-batches "
-        "that run side by side, waits included; the total is the whole inference's. Preprocessing included. "
+        "that run side by side, waits included; all: the whole inference. GB "
+        "and Gbit/s are a party's on average. Preprocessing included. "
         f"{LARGEST['imagenet']} images at once for the paper's {BATCH}, unless --batch says otherwise. {MACHINES}",
         table_5,
         ("batch", "rows"),
+        COLUMNS,
     ),
 }
 """By name."""

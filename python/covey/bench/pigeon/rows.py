@@ -73,23 +73,23 @@ def cores(protocol: str) -> int:
 
 
 def images(batch: int, paper: int = BATCH) -> str:
-    """How many at once, and how many in the paper where these differ."""
-    return f"batch {batch}" + ("" if batch == paper else f" (the paper's {paper})")
+    """How many at once, and for how many of the paper's where these differ."""
+    return f"batch {batch:,}" + ("" if batch == paper else f" for {paper:,}")
 
 
-def cell(what: str, outcome: Outcome, paper: str, here: str) -> Cell:
+def cell(what: str, protocol: str, outcome: Outcome, paper: str, here: str) -> Cell:
     """A run, beside the paper's words for it."""
     runs = outcome.runs
     if outcome.differing is not None:
-        here += f", {outcome.differing} differ"
-    rounds = runs.profile.total.rounds
-    return Cell(what, outcome.ring, NETWORK.name, runs.wall.median, outcome.bytes, rounds, False, paper, here)
+        here += f"; {outcome.differing} differ"
+    rounds, domain = runs.profile.total.rounds, f"{protocol}, {outcome.ring}"
+    return Cell(what, domain, NETWORK.name, runs.wall.median, outcome.bytes, rounds, False, paper, here)
 
 
 def memory(outcome: Outcome) -> str:
-    """What the parties took of a GPU."""
+    """The most that a party took of a GPU."""
     peaks = [peak for peak in outcome.runs.gpu_memory_bytes if peak is not None]
-    return f"at most {max(peaks) / 1e6:,.0f} MB of the GPU a party" if peaks else "no GPU is used"
+    return f"GPU {max(peaks) / 1e6:,.0f} MB" if peaks else "no GPU"
 
 
 def beside(value: float | None, unit: str, framework: str) -> str:

@@ -7,9 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey.bench.cache import default_folder
-from covey.bench.cells import Cell, Preset, selected
+from covey.bench.cells import COLUMNS, Cell, Preset, selected
 from covey.bench.model import Setting, measure
-from covey.bench.pigeon.rows import BATCH, DEVICES, LARGEST, MACHINES, PROTOCOLS, beside, cell, images, memory, setting
+from covey.bench.pigeon.rows import (
+    BATCH,
+    DEVICES,
+    LARGEST,
+    MACHINES,
+    PROTOCOLS,
+    beside,
+    cell,
+    images,
+    memory,
+    setting,
+)
 from covey.client import Progress
 
 Rates = dict[str, dict[str, tuple[float | None, float, float | None]]]
@@ -32,11 +43,11 @@ TABLE_7: Rates = {
 }
 
 
-def _rate(what: str, run: Setting, paper: str, say: Progress, batch: int = BATCH) -> Cell:
+def _rate(what: str, protocol: str, run: Setting, paper: str, say: Progress, batch: int = BATCH) -> Cell:
     """Images a second of one setting, where the paper has `batch` images at once."""
     outcome = measure(run, default_folder(), say)
-    here = f"{outcome.images_per_second:.4g}/s" + (f", {memory(outcome)}" if run.device != "cpu" else "")
-    return cell(f"{what}, {images(run.batch, batch)}", outcome, paper, here)
+    here = f"{outcome.images_per_second:.4g}/s" + (f"; {memory(outcome)}" if run.device != "cpu" else "")
+    return cell(f"{what}, {images(run.batch, batch)}", protocol, outcome, paper, here)
 
 
 def _rates(
@@ -58,8 +69,8 @@ def _rates(
                 continue
             for device, rate in zip(DEVICES, pigeon, strict=True):
                 run = setting(model, shape, protocol, device, batch or LARGEST[shape], times, ring=ring)
-                said = (beside(rate, "/s", "PIGEON") + beside(piranha, "/s", "Piranha")).removeprefix("; ")
-                cells.append(_rate(f"{model}, {shape}, {protocol}, {device}", run, said, say))
+                said = ("" if rate is None else f"{rate:g}/s") + beside(piranha, "/s", "Piranha")
+                cells.append(_rate(f"{network}, {device}", protocol, run, said.removeprefix("; "), say))
     return cells
 
 
@@ -97,7 +108,7 @@ class Tweak:
 
 
 TWEAKS = (
-    Tweak("the session's choice", {}),
+    Tweak("automatic", {}),
     Tweak("PPA", {"adder": "log-depth"}),
     Tweak("RCA", {"adder": "ripple"}),
     Tweak("RCA8", {"adder": "ripple", "key_bits": 8}),
@@ -126,17 +137,18 @@ def table_6(times: int, say: Progress, *, batch: int | None = None, rows: Sequen
         for device, rates in TABLE_6[row].items():
             for tweak, rate in zip(TWEAKS, (None, *rates), strict=True):
                 run = setting(model, shape, "3PC", device, batch or here, times, **tweak.options)
-                what = f"{model}, {shape}, {device}, {tweak.name}"
-                cells.append(_rate(what, run, "" if rate is None else f"{rate:g}/s", say, paper))
+                said = "" if rate is None else f"{rate:g}/s"
+                cells.append(_rate(f"{model}-{shape}, {device}, {tweak.name}", "3PC", run, said, say, paper))
     return cells
 
 
 def table_10(times: int, say: Progress, *, batch: int | None = None) -> list[Cell]:
     """VGG16 on ImageNet's images in 64 bits, beside CryptGPU."""
-    papers = {"CPU": "1.77/s", "GPU": "CryptGPU 0.022/s, of at most 3 images at once"}
+    papers = {"CPU": "1.77/s", "GPU": "CryptGPU 0.022/s; of at most 3 at once"}
     return [
         _rate(
-            f"VGG16, ImageNet, {device}",
+            f"vgg16-imagenet, {device}",
+            "3PC",
             setting("vgg16", "imagenet", "3PC", device, batch or LARGEST["imagenet"], times, ring=64),
             paper,
             say,
@@ -153,19 +165,23 @@ PRESETS = {
         f"Preprocessing included. {CUT} {MACHINES}",
         table_4,
         ("batch", "rows", "protocols"),
+        COLUMNS,
     ),
     "pigeon-table6": Preset(
         "PIGEON, table 6: images a second with different adders, key bits and phases; 3PC, 32 bits",
-        "PPA: a tree of logarithmic depth; RCA: ripple carry; RCA8: the same on 8 key bits, which is approximate; ON: "
-        f"online, preprocessing before it. {CUT} {LARGE:,} images are cut to {LARGE_HERE:,}. {MACHINES}",
+        "automatic: what a session chooses itself; PPA: a tree of logarithmic depth; RCA: ripple carry; RCA8: the same "
+        "on 8 key bits, which is approximate; ON: online, preprocessing before it. "
+        f"{CUT} {LARGE:,} images are cut to {LARGE_HERE:,}. {MACHINES}",
         table_6,
         ("batch", "rows"),
+        COLUMNS,
     ),
     "pigeon-table7": Preset(
         "PIGEON, table 7: images a second, 64 bits",
         f"Preprocessing included; the paper has no GPU in it, but for Piranha. {CUT} {MACHINES}",
         table_7,
         ("batch", "rows", "protocols"),
+        COLUMNS,
     ),
     "pigeon-table10": Preset(
         "PIGEON, table 10: images a second beside CryptGPU, 3PC, 64 bits",
@@ -173,6 +189,7 @@ PRESETS = {
         f"{CUT} {MACHINES}",
         table_10,
         ("batch",),
+        COLUMNS,
     ),
 }
 """By name."""
