@@ -93,23 +93,23 @@ def test_throughput(small: list[Setting]) -> None:
 
 
 def test_throughput_by_adder(small: list[Setting], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(throughput.TABLE_6, "vgg16-cifar-large", {"GPU": (294.94, 324.62, 354.24, 573.51)})
-    cells = find("pigeon-table6").measure(1, silent, batch=2, rows=["vgg16-cifar-large"])
-    assert len(cells) == 5 and all(cell.what.endswith("batch 2 for 12,288") for cell in cells)
-    assert [run.phase for run in small] == ["joint", "joint", "joint", "joint", "online"]
-    automatic, tree, ripple, key_bits, online = cells
-    assert automatic.rounds < tree.rounds < key_bits.rounds < ripple.rounds
-    assert key_bits.bytes < ripple.bytes < tree.bytes
-    assert (online.rounds, online.bytes) == (key_bits.rounds, key_bits.bytes)  # preprocessing counts there, too
-    assert [cell.paper for cell in cells] == ["", "294.94/s", "324.62/s", "354.24/s", "573.51/s"]
-    assert throughput.LARGE_HERE < throughput.LARGE
+    assert [tweak.name for tweak in throughput.TWEAKS] == ["automatic", "PPA", "RCA", "RCA8", "ON, RCA8"]
+    monkeypatch.setattr(throughput, "TWEAKS", [throughput.TWEAKS[index] for index in (0, 4)])
+    monkeypatch.setitem(throughput.TABLE_6, "vgg16-cifar-large", {"GPU": (573.51,)})
+    automatic, online = find("pigeon-table6").measure(1, silent, batch=2, rows=["vgg16-cifar-large"])
+    assert [(run.phase, run.options["adder"], run.options["key_bits"]) for run in small] == [
+        ("joint", None, None),
+        ("online", "ripple", 8),
+    ]
+    assert automatic.rounds < online.rounds and (automatic.paper, online.paper) == ("", "573.51/s")
+    assert online.what.endswith("ON, RCA8, batch 2 for 12,288") and throughput.LARGE_HERE < throughput.LARGE
 
 
-def test_latency(small: list[Setting]) -> None:
-    cells = find("pigeon-table9").measure(1, silent, rows=["alexnet-cifar"], protocols=["quad"])
-    assert [cell.paper for cell in cells] == ["0.16 s", "0.64 s"]
-    assert all("0 differ" in cell.here for cell in cells)
-    assert [run.protocol for run in small] == ["quad", "quad"]
+def test_latency(small: list[Setting], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "DEVICES", {"CPU": "cpu"})
+    monkeypatch.setattr(latency, "LATENCY", {64: {"alexnet-cifar": {"3PC": (0.11, 0.21), "4PC": (None, 0.16)}}})
+    (cell,) = find("pigeon-table9").measure(1, silent, rows=["alexnet-cifar"], protocols=["quad"])
+    assert cell.paper == "0.16 s" and cell.here.endswith("; 0 differ") and [run.protocol for run in small] == ["quad"]
 
 
 def test_layers(small: list[Setting], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +131,7 @@ def test_single_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(primitives, "RELUS", 256)
     monkeypatch.setattr(primitives, "cores", lambda _: 2)
     monkeypatch.setattr(primitives, "DEVICES", {"CPU": "cpu"})
+    monkeypatch.setattr(primitives, "IMAGES", (8,))
     monkeypatch.setattr(primitives, "SIDE", 6)
     monkeypatch.setattr(primitives, "CHANNELS", 4)
     monkeypatch.setattr(primitives, "POWERS", (3, 6))
@@ -141,12 +142,12 @@ def test_single_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = made("pigeon-figure2", ["trio"])
     assert (one.paper, two.paper) == ("", "nearly 100 % of 25 Gbit/s")
     assert two.bytes == pytest.approx(2 * one.bytes, rel=0.1)
-    image, images = made("pigeon-figure4", ["trio"])
+    (images,) = made("pigeon-figure4", ["trio"])
     # A deal and an exchange of one ring element each way.
-    assert (image.bytes, images.bytes) == (3 * 4 * 4 * 36, 8 * 3 * 4 * 4 * 36)
+    assert (images.what, images.bytes) == ("8 images, CPU", 8 * 3 * 4 * 4 * 36)
     few, many, *wide = made("pigeon-figure7", ["quad"])
     assert [cell.domain for cell in (few, many, *wide)] == ["4PC, Z_2^32"] * 2 + ["4PC, Z_2^64"] * 2
-    assert few.bytes < many.bytes < wide[1].bytes and "2 %" in many.paper
+    assert few.bytes < many.bytes < wide[1].bytes and "2 %" in many.paper and not few.paper
 
 
 def test_one_image_with_preprocessing_and_without(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -73,8 +73,8 @@ PRESETS = {
         "Average pools, exact, over TLS, real weights. joint: preprocessing included; online: done before, in so many "
         "seconds, and not in what is sent. Beaver is of two parties. Piranha and PIGEON: PIGEON's tables 8 and 9. "
         "Their parties have a machine with an L4 GPU each and 25 Gbit/s between them. PIGEON takes one core a party "
-        "and truncates probabilistically. CrypTen, two parties, and SPU, three by ABY3, were measured on one machine of "
-        "two cores. Here all share this machine, and 25 Gbit/s are emulated.",
+        "and truncates probabilistically. CrypTen, two parties, and SPU, three by ABY3, were measured on one machine "
+        "of two cores. Here all share this machine, and 25 Gbit/s are emulated.",
         vgg16_cifar,
         ("protocols", "device"),
         COLUMNS,
