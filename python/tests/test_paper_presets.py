@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ from typing import Any
 import pytest
 
 from command import Command
-from covey.bench import mpc_pipe, one_image
+from covey.bench import model, mpc_pipe, one_image, runs
+from covey.bench import primitives as bench_primitives
 from covey.bench.cells import Cell, selected
 from covey.bench.model import Setting
+from covey.bench.networks import NetworkProfile
 from covey.bench.papers import PRESETS, find
 from covey.bench.pigeon import latency, layers, primitives, rows, throughput
 from covey.errors import OptionError
+from covey.local import Parties
 from covey.models import ImageSpec
 
 SMALL = ImageSpec("lenet5", "mnist", "avg")
@@ -30,6 +34,27 @@ def silent(done: int, total: int, what: str) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache that the tests of this file share."""
     return tmp_path_factory.mktemp("bench")
+
+
+@pytest.fixture(autouse=True)
+def borrowed(monkeypatch: pytest.MonkeyPatch, parties: Parties) -> Iterator[None]:
+    """Runs in Trio take the parties that all tests share, which start in seconds, with the options of the run."""
+
+    @contextmanager
+    def running(protocol: str, network: NetworkProfile, options: Mapping[str, Any], *more: Any) -> Iterator[Parties]:
+        if protocol != "trio":
+            with runs.parties(protocol, network, options, *more) as others:
+                yield others
+            return
+        parties._drop_session()
+        parties.options = {**network.session, **runs.session_options(options)}
+        yield parties
+
+    monkeypatch.setattr(model, "parties", running)
+    monkeypatch.setattr(bench_primitives, "parties", running)
+    yield
+    parties._drop_session()
+    parties.options = {}
 
 
 @pytest.fixture
@@ -70,14 +95,12 @@ def test_options_go_to_the_presets_that_have_them(command: Command) -> None:
         selected("t", "row", ("a", "b"), ("a", "c"))
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if "rows" in PRESETS[name].options])
-def test_rows_are_networks_of_the_zoo(name: str) -> None:
-    if name.startswith("pigeon"):
-        tables = {"4": throughput.TABLE_4, "6": throughput.TABLE_6, "7": throughput.TABLE_7, "5": layers.TABLE_5}
-        tables |= {"8": latency.LATENCY[32], "9": latency.LATENCY[64]}
-        for row in tables[name.removeprefix("pigeon-table")]:
-            model, *shape = row.removesuffix("-large").split("-")
-            ImageSpec(model, shape[0] if shape else "imagenet")
+def test_rows_are_networks_of_the_zoo() -> None:
+    tables = (throughput.TABLE_4, throughput.TABLE_6, throughput.TABLE_7, layers.TABLE_5, *latency.LATENCY.values())
+    for table in tables:
+        for row in table:
+            name, *shape = row.removesuffix("-large").split("-")
+            ImageSpec(name, shape[0] if shape else "imagenet")
 
 
 def test_throughput(small: list[Setting]) -> None:
