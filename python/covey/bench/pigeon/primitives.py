@@ -17,7 +17,7 @@ RELUS = 1 << 20
 SIDE, CHANNELS, KERNEL = 224, 64, 3
 """Of the convolution of figure 4, VGG16's largest on ImageNet's images."""
 
-IMAGES = (1, 8)
+IMAGES = (1, 4)
 """At once, in figure 4."""
 
 POWERS = (8, 12, 16, 20, 22)
