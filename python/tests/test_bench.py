@@ -62,7 +62,7 @@ SMALL = [
     *(Primitive(f"relu {k}", 1000, 0, primitives.relu(1000, k)) for k in (None, 24)),
     *(Primitive(f"layer {k}", 4 * 64, 4 * 4 * 64, primitives._linear(4, 8, k)) for k in (None, 20)),
     Primitive("matmul", 3 * 16 * 16, 3 * 16**3, primitives._matmul(3, 16)),
-    Primitive("conv", 2 * 4 * 64, 2 * 4 * 4 * 9 * 64, primitives._conv(4, 8, 3, 2)),
+    Primitive("conv", 2 * 4 * 64, 2 * 4 * 4 * 9 * 64, primitives.conv(4, 8, 3, 2)),
     Primitive("maxpool", 4 * 16, 0, primitives._max_pool(4, 8)),
 ]
 

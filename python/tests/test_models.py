@@ -13,8 +13,12 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+import covey
 from covey import models
+from covey.clear import run_clear
+from covey.closeness import relative_error
 from covey.errors import OptionError
+from covey.model import load
 from covey.models.network import BATCH_SEED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +57,16 @@ SPECS = [
     models.ImageSpec("mobilenetv3-large", "imagenet", size=64),
     models.ImageSpec("mobilenetv3-large", "imagenet", operator="dense", size=64),
     models.ImageSpec("shufflenetv2", "imagenet", size=64),
+    models.ImageSpec("shufflenetv2", "cifar"),
+    models.ImageSpec("squeezenet", "cifar", "avg"),
+    models.ImageSpec("vgg11", "cifar"),
+    models.ImageSpec("resnet34", "tinyimagenet"),
+    models.ImageSpec("mobilenetv2", "tinyimagenet"),
+    models.ImageSpec("mobilenetv3-small", "cifar"),
+    models.ImageSpec("efficientnet-b0", "tinyimagenet"),
 ]
+DEEPEST = ("resnet50", "efficientnet-b0")
+CLASSES = {"cifar": 10, "mnist": 10, "tinyimagenet": 200, "imagenet": 1000}
 Network = tuple[models.ImageSpec, onnx.ModelProto, models.Network, dict[str, Floats]]
 
 
@@ -96,11 +109,11 @@ def test_signals_are_alive_and_moderate(network: Network) -> None:
     """At least a tenth of the values after every ReLU is positive, and nothing outgrows 30; 64 in the deepest."""
     spec, model, _, values = network
     relus = [node.name for node in model.graph.node if node.op_type == "Relu"]
-    assert relus
+    assert relus or spec.model in ("mobilenetv2", "efficientnet-b0")  # which have ReLU6 and swish
     for name in relus:
         assert (values[name] > 0).mean() >= 0.1, name
     for name, value in values.items():
-        assert np.isfinite(value).all() and np.abs(value).max() < (64 if spec.model == "resnet50" else 30), name
+        assert np.isfinite(value).all() and np.abs(value).max() < (64 if spec.model in DEEPEST else 30), name
 
 
 def test_samples_and_outputs_differ(network: Network) -> None:
@@ -109,7 +122,7 @@ def test_samples_and_outputs_differ(network: Network) -> None:
     images = spec.samples(4)["image"]
     assert images.dtype == np.float32 and images.min() >= 0 and images.max() <= 1
     logits = values[model.graph.node[-1].name]
-    assert logits.shape == (4, spec.classes or (1000 if spec.shape == "imagenet" else 10))
+    assert logits.shape == (4, spec.classes or CLASSES[spec.shape])
     for i in range(4):
         for j in range(i):
             assert np.abs(images[i] - images[j]).max() > 0.1
@@ -140,7 +153,7 @@ def test_pooling_is_as_asked() -> None:
 def test_what_the_zoo_lacks_is_named() -> None:
     """One line, with what there is."""
     for arguments, way_out in [
-        (("vgg19", "cifar"), "vgg16"),
+        (("vgg13", "cifar"), "vgg16"),
         (("lenet5", "imagenet"), "cifar"),
         (("vgg16", "b"), "cifar"),
     ]:
@@ -162,6 +175,63 @@ def test_what_the_zoo_lacks_is_named() -> None:
             models.find(model, **chosen)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="mnist"):
         models.samples("tiny", 1)
+
+
+TORCHVISION = {
+    "resnet34": "resnet34",
+    "resnet152": "resnet152",
+    "squeezenet": "squeezenet1_1",
+    "densenet121": "densenet121",
+    "mobilenetv2": "mobilenet_v2",
+    "mobilenetv3-small": "mobilenet_v3_small",
+    "mobilenetv3-large": "mobilenet_v3_large",
+    "shufflenetv2": "shufflenet_v2_x1_0",
+    "efficientnet-b0": "efficientnet_b0",
+}
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_parameters_are_those_of_torchvision(name: str) -> None:
+    """As many, and convolutions and dense layers of the same shapes; images are small, which changes neither."""
+    torch = pytest.importorskip("torch")
+    torchvision = pytest.importorskip("torchvision")
+    with torch.device("meta"):
+        module = getattr(torchvision.models, TORCHVISION[name])(weights=None)
+    due = [tuple(parameter.shape) for parameter in module.parameters()]
+    graph = models.build(name, "imagenet", size=64).graph
+    learned = [tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT and tensor.dims]
+    found = [tuple(tensor.dims) for tensor in learned if not tensor.name.endswith((".mean", ".variance"))]
+    assert sorted(found) == sorted(due)
+
+
+@pytest.mark.parametrize(
+    ("name", "convolutions", "parameters"), [("vgg11", 8, 132_863_336), ("vgg19", 16, 143_667_240)]
+)
+def test_vggs(name: str, convolutions: int, parameters: int) -> None:
+    """The published parameters, counted from smaller images, of which the first dense layer reads 2 × 2, not 7 × 7."""
+    graph = models.build(name, "tinyimagenet").graph
+    sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in graph.initializer}
+    assert sum(node.op_type == "Conv" for node in graph.node) == convolutions
+    assert sum(sizes.values()) + 4096 * 512 * (49 - 4) + 4097 * (1000 - 200) == parameters
+
+
+def test_small_images_keep_their_size_for_longer() -> None:
+    """The first two strides are one on CIFAR's images, in networks that divide the side by 32."""
+    for name in ("mobilenetv2", "mobilenetv3-small", "shufflenetv2"):
+        for shape, side in (("cifar", 4), ("tinyimagenet", 2)):
+            graph = onnx.shape_inference.infer_shapes(models.build(name, shape)).graph
+            (pool,) = (node for node in graph.node if node.name == "pool")
+            (value,) = (value for value in graph.value_info if value.name == pool.input[0])
+            assert [dim.dim_value for dim in value.type.tensor_type.shape.dim[2:]] == [side, side], (name, shape)
+
+
+def test_a_network_for_small_images_compiles() -> None:
+    """SqueezeNet on CIFAR's images: what is compiled computes what the graph does."""
+    spec = models.ImageSpec("squeezenet", "cifar", "avg")
+    model, images = spec.build(), spec.samples(2)["image"]
+    program = covey.compile(model, calibration=spec.samples(8, 3)["image"], input_range=(0, 1), ring=32)
+    due = run_float(model, images)[model.graph.node[-1].name]
+    assert relative_error(run_clear(load(program), images).outputs["logits"], due.astype(np.float64)) < 0.015
 
 
 def test_building_twice_gives_the_same_model() -> None:

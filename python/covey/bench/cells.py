@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from covey.client import Progress
 from covey.errors import OptionError
+from covey.tables import amount, duration
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,16 @@ class Column:
     text: Callable[[Cell], str]
 
 
+COLUMNS = (
+    Column("time", lambda cell: duration(cell.seconds)),
+    Column("sent", lambda cell: amount(cell.bytes)),
+    Column("rounds", lambda cell: f"{cell.rounds:,}"),
+    Column("here", lambda cell: cell.here.replace("; ", "\n")),
+    Column("the paper's", lambda cell: cell.paper.replace("; ", "\n")),
+)
+"""Of tables of one domain each, on one network, whose words stand on a line each."""
+
+
 @dataclass(frozen=True)
 class Preset:
     """A figure or table of a paper."""
@@ -61,3 +72,11 @@ class Preset:
                 has = ", ".join(f"--{each}" for each in self.options) or "no options but --repetitions"
                 raise OptionError(f"--{name} is not for '{self.title}': it takes {has}")
         return self.measure(repetitions, progress, **given)
+
+
+def selected(table: str, kind: str, known: Collection[str], asked: Collection[str] | None) -> list[str]:
+    """Those asked for, each once, or all: rows of a table, or its protocols. Raises `OptionError` for what it lacks."""
+    for name in asked or ():
+        if name not in known:
+            raise OptionError(f"{table} has no {kind} '{name}': use {', '.join(known)}")
+    return list(dict.fromkeys(known if asked is None else asked))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import onnx
 
 from covey import _core
-from covey.bench.cells import Cell, Column, Preset
+from covey.bench.cells import Cell, Column, Preset, selected
 from covey.bench.networks import network
 from covey.client import Progress
 from covey.compile import prepare
@@ -143,7 +143,7 @@ def table_1(
 ) -> list[Cell]:
     """Which bytes linear layers take in networks of their published forms."""
     chosen = _settings(protocols, linear)
-    names = _rows("table 1", TABLE_1, rows)
+    names = selected("table 1", "row", TABLE_1, rows)
     specs = {name: ImageSpec(name, "imagenet", size=size, classes=CLASSES) for name in names}
     costs = {}
     for done, (name, spec) in enumerate(specs.items()):
@@ -167,7 +167,7 @@ def table_2(
 ) -> list[Cell]:
     """What networks, operators and Winograd's form save; the baseline is always among the rows."""
     chosen = _settings(protocols, linear)
-    variants = {name: variant(name) for name in _rows("table 2", TABLE_2, (BASELINE, *rows))}
+    variants = {name: variant(name) for name in selected("table 2", "row", TABLE_2, (BASELINE, *rows))}
     specs = {name: each.spec(size) for name, each in variants.items()}
     costs = {}
     for done, (name, each) in enumerate(variants.items()):
@@ -213,14 +213,6 @@ def figure_3(
 def _one_convolution(operator: Operator, image: tuple[int, int, int]) -> onnx.ModelProto:
     net = Network(operator, image, CHANNELS)
     return net.model(convolution(net, "conv", net.input(), CHANNELS, KERNEL, 1, operator))
-
-
-def _rows(table: str, known: Collection[str], rows: Sequence[str]) -> list[str]:
-    """Each once. Raises `OptionError` for a row that the table does not have."""
-    for name in rows:
-        if name not in known:
-            raise OptionError(f"{table} has no row '{name}': use {', '.join(known)}")
-    return list(dict.fromkeys(rows))
 
 
 def _settings(protocols: Sequence[str], linear: str | None) -> dict[str, Setting]:

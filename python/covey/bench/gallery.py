@@ -27,15 +27,18 @@ from covey.result import NodeProfile
 PROTOCOLS_SHOWN = ("trio", "two-party")
 """One of three parties and one of two: Quad has Trio's rounds, and Beaver's cost depends on how many take part."""
 
-TORCHVISION = ("mobilenet_v2", "googlenet")
+TORCHVISION = ("googlenet",)
 """Those that only torchvision has, on 224 × 224 images."""
+
+SHAPES_SHOWN = ("mnist", "cifar", "imagenet")
+"""Of images: costs on tinyimagenet's lie between."""
 
 SEED, STATISTICS, CALIBRATION = 0, 8, 4
 """Of torchvision's weights; images that statistics come from; images that calibrate."""
 
 NAMES = (
     "digits",
-    *(ImageSpec(model, shape).label.removesuffix("-max") for shape in models.SHAPES for model in models.MODELS
+    *(ImageSpec(model, shape).label.removesuffix("-max") for shape in SHAPES_SHOWN for model in models.MODELS
       if shape in models.MODELS[model].shapes),
     *(f"{name}-imagenet" for name in TORCHVISION),
 )  # fmt: skip

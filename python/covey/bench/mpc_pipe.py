@@ -5,13 +5,18 @@ Training, which they report too, is not there yet.
 
 from __future__ import annotations
 
-from covey.bench.cache import default_folder
+import json
+from typing import Any
+
+from covey import _core
+from covey.bench.cache import default_folder, kept
 from covey.bench.cells import Cell, Preset
 from covey.bench.networks import NetworkProfile, network
 from covey.bench.pipelines import ALL, NONE, TWO, VARIANTS, Row, Variant, bed, by_kind
 from covey.bench.primitives import relu
 from covey.bench.runs import nodes, parties, repeat
 from covey.client import Progress
+from covey.model import load
 from covey.models import ImageSpec, Spec, TransformerSpec
 
 NOTE = (
@@ -23,6 +28,8 @@ NOTE = (
 )
 
 DOMAIN = "Z_2^64"
+
+LAN, WAN = network("10g"), network("mpc-pipe-wan")
 
 MODELS: dict[str, Spec] = {
     "VGG16": ImageSpec("vgg16", "imagenet", "max"),
@@ -43,11 +50,12 @@ def _rows(
     times: int,
     say: Progress,
     *,
+    device: str | None,
     computing: int = 2,
     public: bool = False,
 ) -> list[list[Row]]:
     """Of one model: for each network a row a variant."""
-    with bed(MODELS[label], default_folder(), say, parties=computing, public_weights=public) as made:
+    with bed(MODELS[label], default_folder(), say, parties=computing, public_weights=public, device=device) as made:
         return [[made.measure(variant, each, times, say) for variant in variants] for each in networks]
 
 
@@ -55,12 +63,12 @@ def _split(row: Row) -> str:
     return f"computes {row.computing_seconds:.3g} s, waits {row.waiting_seconds:.3g} s"
 
 
-def figure_1(times: int, say: Progress) -> list[Cell]:
+def figure_1(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """Computation and communication without pipelines."""
     paper = {"VGG16": "GPUs idle 60 %", "ResNet50": "GPUs idle 63 %", "Transformer": "GPUs idle 56 %"}
     cells = []
     for label in MODELS:
-        ((row,),) = _rows(label, [network("10g")], [NONE], times, say)
+        ((row,),) = _rows(label, [LAN], [NONE], times, say, device=device)
         cells.append(_cell(label, row, _split(row), paper[label]))
     return cells
 
@@ -69,27 +77,26 @@ def figure_4(times: int, say: Progress) -> list[Cell]:
     """A non-linear layer by its number of tiles."""
     count = 1 << 20
     case = relu(count)(64)
-    profile = network("10g")
     cells = []
     for tiles in (1, 2, 4, 8, 16, 64):
         options = {"tile": count // tiles, "window": tiles}
-        with parties("beaver", profile, options, say) as running:
+        with parties("beaver", LAN, options, say) as running:
             runs, _ = repeat(running, case.model, case.inputs, batch=case.samples, phase="online", repetitions=times)
         seconds = sum(node.milliseconds for node in nodes(runs.profile)) / 1e3
         total = runs.profile.total
         paper = "best on their GPU" if tiles == 4 else ""
         here = f"waits {total.waiting_milliseconds / total.milliseconds:.0%}"
         what = f"2^20 ReLUs in {tiles} {'tile' if tiles == 1 else 'tiles'}"
-        cells.append(Cell(what, DOMAIN, profile.name, seconds, total.online_bytes, total.rounds, False, paper, here))
+        cells.append(Cell(what, DOMAIN, LAN.name, seconds, total.online_bytes, total.rounds, False, paper, here))
     return cells
 
 
-def figure_6(times: int, say: Progress) -> list[Cell]:
+def figure_6(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """Throughput with each pipeline and with all, LAN and WAN."""
     paper = {("VGG16", "10g"): "+49.8 %", ("ResNet50", "10g"): "+34.0 %", ("Transformer", "10g"): "+50.4 %"}
     cells = []
     for label in MODELS:
-        for rows in _rows(label, [network("10g"), network("wan")], list(VARIANTS), times, say):
+        for rows in _rows(label, [LAN, WAN], list(VARIANTS), times, say, device=device):
             for row in rows:
                 here = f"throughput {row.more_throughput(rows[0]):+.0%}"
                 said = paper.get((label, row.network.name), "") if row.variant == ALL else ""
@@ -97,7 +104,7 @@ def figure_6(times: int, say: Progress) -> list[Cell]:
     return cells
 
 
-def figure_7(times: int, say: Progress) -> list[Cell]:
+def figure_7(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """VGG16's time and where it goes."""
     paper = [
         "14.25 s (linear layers 4.64 s, of which 0.34 s communicate)",
@@ -106,26 +113,26 @@ def figure_7(times: int, say: Progress) -> list[Cell]:
         "9.52 s each of 2",
     ]
     inter_linear = next(variant for variant in VARIANTS if variant.inter_linear and not variant.inner_layer)
-    (rows,) = _rows("VGG16", [network("10g")], [NONE, inter_linear, TWO, ALL], times, say)
+    (rows,) = _rows("VGG16", [LAN], [NONE, inter_linear, TWO, ALL], times, say, device=device)
     return [
         _cell(f"VGG16, {row.variant.name}", row, _split(row), said, row.seconds_each)
         for row, said in zip(rows, paper, strict=True)
     ]
 
 
-def figure_9(times: int, say: Progress) -> list[Cell]:
+def figure_9(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """Latency by kind of layer, LAN and WAN."""
     paper = {
         ("VGG16", "10g"): "-10.9 %",
         ("ResNet50", "10g"): "-10.6 %",
-        ("VGG16", "wan"): "-9.5 %",
-        ("ResNet50", "wan"): "-10.6 %",
+        ("VGG16", "mpc-pipe-wan"): "-9.5 %",
+        ("ResNet50", "mpc-pipe-wan"): "-10.6 %",
         ("Transformer", "10g"): "-10.6 %",
-        ("Transformer", "wan"): "-7.4 %",
+        ("Transformer", "mpc-pipe-wan"): "-7.4 %",
     }
     cells = []
     for label in MODELS:
-        for base, row in _rows(label, [network("10g"), network("wan")], [NONE, TWO], times, say):
+        for base, row in _rows(label, [LAN, WAN], [NONE, TWO], times, say, device=device):
             said = paper[label, row.network.name]
             cells.append(_cell(label, row, f"latency {-row.less_latency(base):+.1%}", said))
             cells += _kinds(label, base, row)
@@ -141,19 +148,51 @@ def _kinds(label: str, base: Row, row: Row) -> list[Cell]:
     ]
 
 
-def table_1(times: int, say: Progress) -> list[Cell]:
+def table_1(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """Linear and non-linear layers."""
     cells = []
     for label in MODELS:
-        ((base, row),) = _rows(label, [network("10g")], [NONE, TWO], times, say)
+        ((base, row),) = _rows(label, [LAN], [NONE, TWO], times, say, device=device)
         cells += _kinds(label, base, row)
+    return cells
+
+
+def section_5_5(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+    """How far the network is used, without pipelines and with all."""
+    paper = {
+        "VGG16": ("5.91 Gbit/s; GPUs idle 60 %", "8.85 Gbit/s; GPUs idle 39.5 %"),
+        "ResNet50": ("70.73 %", "92.23 %"),
+        "Transformer": ("52.3 %", "67.5 %"),
+    }
+    cells = []
+    for label in MODELS:
+        (rows,) = _rows(label, [LAN], [NONE, ALL], times, say, device=device)
+        for row, said in zip(rows, paper[label], strict=True):
+            here = f"{row.link_bits_per_second / 1e9:.3g} Gbit/s, {row.link_use:.0%}"
+            cells.append(_cell(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
+    return cells
+
+
+def figure_10(_: int, say: Progress) -> list[Cell]:
+    """Bytes that a party sends and receives, by the number of parties: planned."""
+    paper = {3: "roughly 17 GB", 4: "about 25 GB"}
+    spec = MODELS["VGG16"]
+    program = load(kept(spec, "64", default_folder(), say).program).program
+    options: dict[str, Any] = {**LAN.session, **ALL.options}
+    cells = []
+    for count in (2, 3, 4, 5):
+        plan = json.loads(_core.plan(program, "beaver", 1, parties=count, **options))
+        sent = [link for link in plan["total"]["links"] if not link["offline"] and 0 in (link["from"], link["to"])]
+        total, rounds = sum(link["bytes"] for link in sent), plan["total"]["rounds"]
+        wire = LAN.wire_seconds(max(link["bytes"] for link in sent), rounds)
+        cells.append(Cell(f"VGG16, {count} parties", DOMAIN, LAN.name, wire, total, rounds, True, paper.get(count, "")))
     return cells
 
 
 _SPEEDS = ("10g", "20g", "40g")
 
 
-def table_2(times: int, say: Progress) -> list[Cell]:
+def table_2(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """Throughput by the link's speed."""
     paper = {
         ("VGG16", "10g", "none"): "4.21 a minute",
@@ -162,7 +201,7 @@ def table_2(times: int, say: Progress) -> list[Cell]:
     }
     cells = []
     for label in MODELS:
-        for rows in _rows(label, [network(speed) for speed in _SPEEDS], [NONE, ALL], times, say):
+        for rows in _rows(label, [network(speed) for speed in _SPEEDS], [NONE, ALL], times, say, device=device):
             for row in rows:
                 said = paper.get((label, row.network.name, row.variant.name), "")
                 here = f"{row.per_minute:.3g} a minute"
@@ -170,7 +209,7 @@ def table_2(times: int, say: Progress) -> list[Cell]:
     return cells
 
 
-def table_3(times: int, say: Progress) -> list[Cell]:
+def table_3(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """Latency by the link's speed."""
     paper = {
         "VGG16": {"10g": ("14.25 s", "12.7 s"), "20g": ("9.6 s", "8.59 s"), "40g": ("7.36 s", "6.71 s")},
@@ -179,7 +218,7 @@ def table_3(times: int, say: Progress) -> list[Cell]:
     }
     cells = []
     for label in MODELS:
-        for rows in _rows(label, [network(speed) for speed in _SPEEDS], [NONE, TWO], times, say):
+        for rows in _rows(label, [network(speed) for speed in _SPEEDS], [NONE, TWO], times, say, device=device):
             for row, said in zip(rows, paper[label][rows[0].network.name], strict=True):
                 here = f"latency {-row.less_latency(rows[0]):+.1%}"
                 cells.append(_cell(f"{label}, {row.variant.name}", row, here, said))
@@ -187,11 +226,20 @@ def table_3(times: int, say: Progress) -> list[Cell]:
 
 
 def _of_parties(
-    count: int, speed: str, paper: dict[str, str], times: int, say: Progress, *, public: bool = False
+    count: int,
+    profile: NetworkProfile,
+    paper: dict[str, str],
+    times: int,
+    say: Progress,
+    *,
+    device: str | None,
+    public: bool = False,
 ) -> list[Cell]:
     cells = []
     for label, said in paper.items():
-        (rows,) = _rows(label, [network(speed)], [NONE, TWO, ALL], times, say, computing=count, public=public)
+        (rows,) = _rows(
+            label, [profile], [NONE, TWO, ALL], times, say, device=device, computing=count, public=public
+        )  # fmt: skip
         base, two, both = rows
         here = f"throughput {both.more_throughput(base):+.0%}, latency {-two.less_latency(base):+.1%}"
         what = f"{label}, {count} parties" + (", public weights" if public else "")
@@ -199,17 +247,22 @@ def _of_parties(
     return cells
 
 
-def table_4(times: int, say: Progress) -> list[Cell]:
+def table_4(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """Three parties on 10 Gbit/s."""
     paper = {
         "VGG16": "throughput +51 %, latency -13 %",
         "ResNet50": "throughput +48 %, latency -10 %",
         "Transformer": "throughput +52 %, latency -14 %",
     }
-    return _of_parties(3, "10g", paper, times, say)
+    return _of_parties(3, LAN, paper, times, say, device=device)
 
 
-def table_6(times: int, say: Progress) -> list[Cell]:
+def table_5(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+    """Three parties on 10 Gbit/s, WAN; the paper's text has none of its figures."""
+    return _of_parties(3, WAN, dict.fromkeys(MODELS, ""), times, say, device=device)
+
+
+def table_6(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """Two parties on 10 Gbit/s, three on 20."""
     two = {
         "VGG16": "throughput +49.8 %, latency -10.9 %",
@@ -217,54 +270,77 @@ def table_6(times: int, say: Progress) -> list[Cell]:
         "Transformer": "throughput +50.4 %, latency -10.6 %",
     }
     three = {"VGG16": "", "ResNet50": "throughput +41 %, latency -11 %", "Transformer": ""}
-    return _of_parties(2, "10g", two, times, say) + _of_parties(3, "20g", three, times, say)
+    return _of_parties(2, LAN, two, times, say, device=device) + _of_parties(
+        3, network("20g"), three, times, say, device=device
+    )
 
 
-def first_figure_5(times: int, say: Progress) -> list[Cell]:
+def first_figure_5(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """The Transformer with two parties and three."""
-    return _speedups("Transformer", ("8.19 %", "12.60 %"), times, say)
+    return _speedups("Transformer", ("8.19 %", "12.60 %"), times, say, device)
 
 
-def first_figure_6(times: int, say: Progress) -> list[Cell]:
+def first_figure_6(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """VGG16 with two parties and three."""
-    return _speedups("VGG16", ("7.31 %", "9.97 %"), times, say)
+    return _speedups("VGG16", ("7.31 %", "9.97 %"), times, say, device)
 
 
-def first_figure_7(times: int, say: Progress) -> list[Cell]:
+def first_figure_7(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """ResNet50 with two parties and three."""
-    return _speedups("ResNet50", ("8.32 %", "10.23 %"), times, say)
+    return _speedups("ResNet50", ("8.32 %", "10.23 %"), times, say, device)
 
 
-def _speedups(label: str, paper: tuple[str, str], times: int, say: Progress) -> list[Cell]:
+def _speedups(label: str, paper: tuple[str, str], times: int, say: Progress, device: str | None) -> list[Cell]:
     cells = []
     for count, said in zip((2, 3), paper, strict=True):
-        ((base, row),) = _rows(label, [network("10g")], [NONE, TWO], times, say, computing=count)
+        ((base, row),) = _rows(label, [LAN], [NONE, TWO], times, say, device=device, computing=count)
         speedup = base.latency.median / row.latency.median - 1
         cells.append(_cell(f"{label}, {count} parties", row, f"{speedup:.1%} faster", f"{said} faster"))
         cells += _kinds(f"{label}, {count} parties", base, row)
     return cells
 
 
-def first_figure_8(times: int, say: Progress) -> list[Cell]:
+def first_figure_8(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """Public weights, two parties and three."""
     none = dict.fromkeys(MODELS, "")
-    return [cell for count in (2, 3) for cell in _of_parties(count, "10g", none, times, say, public=True)]
+    return [cell for count in (2, 3) for cell in _of_parties(count, LAN, none, times, say, device=device, public=True)]
 
+
+WITH_DEVICE = ("device",)
 
 PRESETS = {
-    "mpc-pipe-figure1": Preset("MPC-Pipe, figure 1: computation and communication without pipelines", NOTE, figure_1),
+    "mpc-pipe-figure1": Preset(
+        "MPC-Pipe, figure 1: computation and communication without pipelines", NOTE, figure_1, WITH_DEVICE
+    ),
     "mpc-pipe-figure4": Preset("MPC-Pipe, figure 4: a non-linear layer by its number of tiles", NOTE, figure_4),
-    "mpc-pipe-figure6": Preset("MPC-Pipe, figure 6: throughput with each pipeline, two parties", NOTE, figure_6),
-    "mpc-pipe-figure7": Preset("MPC-Pipe, figure 7: VGG16 step by step, two parties", NOTE, figure_7),
-    "mpc-pipe-figure9": Preset("MPC-Pipe, figure 9: latency by kind of layer, two parties", NOTE, figure_9),
-    "mpc-pipe-table1": Preset("MPC-Pipe, table 1: linear and non-linear layers, two parties", NOTE, table_1),
-    "mpc-pipe-table2": Preset("MPC-Pipe, table 2: throughput by the link's speed", NOTE, table_2),
-    "mpc-pipe-table3": Preset("MPC-Pipe, table 3: latency by the link's speed", NOTE, table_3),
-    "mpc-pipe-table4": Preset("MPC-Pipe, table 4: three parties on 10 Gbit/s", NOTE, table_4),
-    "mpc-pipe-table6": Preset("MPC-Pipe, table 6: two parties and three, links scaled up", NOTE, table_6),
-    "mpc-pipe-first-figure5": Preset("MPC-Pipe's first version, figure 5: the Transformer", NOTE, first_figure_5),
-    "mpc-pipe-first-figure6": Preset("MPC-Pipe's first version, figure 6: VGG16", NOTE, first_figure_6),
-    "mpc-pipe-first-figure7": Preset("MPC-Pipe's first version, figure 7: ResNet50", NOTE, first_figure_7),
-    "mpc-pipe-first-figure8": Preset("MPC-Pipe's first version, figure 8: public weights", NOTE, first_figure_8),
+    "mpc-pipe-figure6": Preset(
+        "MPC-Pipe, figure 6: throughput with each pipeline, two parties", NOTE, figure_6, WITH_DEVICE
+    ),
+    "mpc-pipe-figure7": Preset("MPC-Pipe, figure 7: VGG16 step by step, two parties", NOTE, figure_7, WITH_DEVICE),
+    "mpc-pipe-figure9": Preset(
+        "MPC-Pipe, figure 9: latency by kind of layer, two parties", NOTE, figure_9, WITH_DEVICE
+    ),
+    "mpc-pipe-figure10": Preset(
+        "MPC-Pipe, figure 10: bytes that a party sends and receives online, by the number of parties",
+        f"Planned, nothing runs; the time is that of the busiest link. {NOTE}",
+        figure_10,
+    ),
+    "mpc-pipe-table1": Preset(
+        "MPC-Pipe, table 1: linear and non-linear layers, two parties", NOTE, table_1, WITH_DEVICE
+    ),
+    "mpc-pipe-table2": Preset("MPC-Pipe, table 2: throughput by the link's speed", NOTE, table_2, WITH_DEVICE),
+    "mpc-pipe-table3": Preset("MPC-Pipe, table 3: latency by the link's speed", NOTE, table_3, WITH_DEVICE),
+    "mpc-pipe-table4": Preset("MPC-Pipe, table 4: three parties on 10 Gbit/s", NOTE, table_4, WITH_DEVICE),
+    "mpc-pipe-table5": Preset("MPC-Pipe, table 5: three parties on 10 Gbit/s, WAN", NOTE, table_5, WITH_DEVICE),
+    "mpc-pipe-table6": Preset("MPC-Pipe, table 6: two parties and three, links scaled up", NOTE, table_6, WITH_DEVICE),
+    "mpc-pipe-section5.5": Preset("MPC-Pipe, section 5.5: use of the network", NOTE, section_5_5, WITH_DEVICE),
+    "mpc-pipe-first-figure5": Preset(
+        "MPC-Pipe's first version, figure 5: the Transformer", NOTE, first_figure_5, WITH_DEVICE
+    ),
+    "mpc-pipe-first-figure6": Preset("MPC-Pipe's first version, figure 6: VGG16", NOTE, first_figure_6, WITH_DEVICE),
+    "mpc-pipe-first-figure7": Preset("MPC-Pipe's first version, figure 7: ResNet50", NOTE, first_figure_7, WITH_DEVICE),
+    "mpc-pipe-first-figure8": Preset(
+        "MPC-Pipe's first version, figure 8: public weights", NOTE, first_figure_8, WITH_DEVICE
+    ),
 }
 """By name."""

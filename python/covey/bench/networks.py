@@ -56,6 +56,8 @@ NETWORKS = {
         # CrypTFlow2, section 7: 377 and 40 megabytes a second.
         NetworkProfile("cryptflow2-lan", 3_016, 0.3),
         NetworkProfile("cryptflow2-wan", 320, 80.0),
+        # MPC-Pipe, section 5.4.
+        NetworkProfile("mpc-pipe-wan", 10_000, 70.0),
         # Efficient-models paper (arXiv:2209.00411), section "Secure inference".
         NetworkProfile("efficient-models", 16_000, 0.7),
     )

@@ -1,5 +1,5 @@
 """Measurements that papers report, made again here: CrypTFlow2 (Rathee and others, CCS 2020), section 7; MPC-Pipe;
-PIGEON; efficient models."""
+PIGEON; VGG16 in all protocols; efficient models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 
 from covey import _core, models
-from covey.bench import efficient_models, mpc_pipe, pigeon, primitives
+from covey.bench import efficient_models, mpc_pipe, one_image, pigeon, primitives
 from covey.bench.cache import default_folder, kept
 from covey.bench.cells import Cell, Preset
 from covey.bench.model import Setting, measure
@@ -237,6 +237,7 @@ PRESETS = {
     ),
     **mpc_pipe.PRESETS,
     **pigeon.PRESETS,
+    **one_image.PRESETS,
     **efficient_models.PRESETS,
 }
 """By name."""

@@ -217,6 +217,7 @@ def bed(
     ring: str = "64",
     batch: int = 1,
     public_weights: bool = False,
+    device: str | None = None,
 ) -> Iterator[Bed]:
     """Parties that hold a model of the zoo. Raises `OptionError` for one whose runs follow each other."""
     if spec.carry:
@@ -225,7 +226,7 @@ def bed(
         )
     files = kept(spec, ring, folder, progress, public_weights=public_weights)
     model = load(files.program)
-    with local(protocol, parties=parties, timeout=PATIENCE, progress=progress) as running:
+    with local(protocol, parties=parties, timeout=PATIENCE, device=device, progress=progress) as running:
         progress(0, 0, "sharing weights")
         running.share(model)
         yield Bed(running, spec, model, batch)

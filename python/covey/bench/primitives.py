@@ -115,10 +115,11 @@ def measure(
     warm_up: int,
     progress: Progress,
     phase: Phase = "joint",
+    device: str | None = None,
 ) -> list[Row]:
     """Run every primitive and its twin in one session after the other of the same parties."""
     rows = []
-    with parties(protocol, network, options, progress, computing) as running:
+    with parties(protocol, network, options, progress, computing, device) as running:
         for index, primitive in enumerate(chosen):
             progress(index, len(chosen), primitive.name)
             case = primitive.build(ring)
@@ -206,7 +207,9 @@ def _products(gates: int, size: int) -> Callable[[int], Case]:
     return build
 
 
-def relu(size: int, width: int | None = None) -> Callable[[int], Case]:
+def relu(size: int, width: int | None = None, samples: int = 1) -> Callable[[int], Case]:
+    """ReLUs of each sample, on values of the whole ring or proved to fit so many bits."""
+
     def build(ring: int) -> Case:
         one, two = Builder(f"relu {width}", ring, FRACTION), Builder(f"twin {width}", ring, FRACTION)
         bits, proved = _range(width, ring)
@@ -214,7 +217,7 @@ def relu(size: int, width: int | None = None) -> Callable[[int], Case]:
             builder.input("x", (size,), bits - 1)
             # Comparisons go by the bound of what is compared, and an input's is always proved: the sum stands in.
             builder.node(pb.Add(), [0, 0], (size,), bits, FRACTION, proved)
-        return _case(one, two, one.node(pb.Relu(), [1], (size,), bits, FRACTION, proved), 1)
+        return _case(one, two, one.node(pb.Relu(), [1], (size,), bits, FRACTION, proved), 1, samples)
 
     return build
 
@@ -300,7 +303,9 @@ def _matmul(count: int, size: int) -> Callable[[int], Case]:
     return build
 
 
-def _conv(channels: int, side: int, kernel: int, samples: int) -> Callable[[int], Case]:
+def conv(channels: int, side: int, kernel: int, samples: int) -> Callable[[int], Case]:
+    """A square convolution that keeps channels and size, of so many images."""
+
     def build(ring: int) -> Case:
         shape = (channels, side, side)
         one, two = Builder("conv", ring, FRACTION), Builder("twin", ring, FRACTION)
@@ -415,9 +420,9 @@ PRIMITIVES = [
     Primitive("softmax 2^20, 128 columns", MEGA, 0, _rows("Softmax", 8192, 128)),
     Primitive("layernorm 768 · 2^10", 768 << 10, 0, _rows("LayerNormalization", 1024, 768)),
     Primitive("matmul 16 × 512^3", 16 * 512**2, 16 * 512**3, _matmul(16, 512)),
-    Primitive("conv 64→64 3×3 14^2", 64 * 14**2, 64 * 64 * 9 * 14**2, _conv(64, 14, 3, 1), ("two-party",)),
-    Primitive("conv 64→64 3×3 56^2", 64 * 56**2, 64 * 64 * 9 * 56**2, _conv(64, 56, 3, 1)),
-    Primitive("conv 64→64 3×3 56^2 × 16", 16 * 64 * 56**2, 16 * 64 * 64 * 9 * 56**2, _conv(64, 56, 3, 16)),
+    Primitive("conv 64→64 3×3 14^2", 64 * 14**2, 64 * 64 * 9 * 14**2, conv(64, 14, 3, 1), ("two-party",)),
+    Primitive("conv 64→64 3×3 56^2", 64 * 56**2, 64 * 64 * 9 * 56**2, conv(64, 56, 3, 1)),
+    Primitive("conv 64→64 3×3 56^2 × 16", 16 * 64 * 56**2, 16 * 64 * 64 * 9 * 56**2, conv(64, 56, 3, 16)),
     Primitive("maxpool 2×2 of 2^20", MEGA // 4, 0, _max_pool(16, 256), ALL),
 ]
 """What `covey bench primitives` measures."""

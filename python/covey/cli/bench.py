@@ -14,6 +14,7 @@ from covey.cli.bench_options import (
     Cache,
     Check,
     Classes,
+    Images,
     Layers,
     MedianRepetitions,
     ModelName,
@@ -131,7 +132,7 @@ def primitives(
     options = {"adder": adder, "linear": linear, **_preprocessed(protocol, phase)}
     session_options(options)
     chosen = bench.select(names or [], protocol)
-    times = {"repetitions": repetitions, "warm_up": warm_up}
+    times: dict[str, Any] = {"repetitions": repetitions, "warm_up": warm_up}
     with console.progress(quiet=as_json) as report:
         rows = bench.measure(
             chosen,
@@ -289,27 +290,34 @@ def paper(
         str,
         typer.Argument(
             metavar="NAME",
-            help="cryptflow2-figure1, cryptflow2-table4, 5, 6, 7; mpc-pipe-figure1, 4, 6, 7, 9; "
-            "mpc-pipe-table1, 2, 3, 4, 6; mpc-pipe-first-figure5, 6, 7, 8; pigeon-table1, 4, 8, 9; "
+            help="cryptflow2-figure1, cryptflow2-table4, 5, 6, 7; mpc-pipe-figure1, 4, 6, 7, 9, 10; "
+            "mpc-pipe-table1, 2, 3, 4, 5, 6; mpc-pipe-section5.5; mpc-pipe-first-figure5, 6, 7, 8; "
+            "pigeon-table1, 4, 5, 6, 7, 8, 9, 10; pigeon-figure2, 4, 7; vgg16-cifar; "
             "efficient-models-table1, 2; efficient-models-figure3.",
         ),
     ],
     size: Side = None,
+    batch: Images = None,
     protocols: Protocols = None,
     linear: LinearMethod = None,
     rows: Rows = None,
+    device: Device = None,
     repetitions: MedianRepetitions = 3,
     as_json: Json = False,
 ) -> None:
     """A figure or table of a paper, measured here; what would take over ten minutes is planned and says so.
 
-    Those of efficient-models are planned throughout; --size, --protocols, --linear and --rows are for them.
+    Those of efficient-models are planned throughout. --batch, --rows and --protocols make tables of PIGEON smaller;
+    --device is for those that do not compare devices themselves.
     """
     from covey.bench.papers import find
     from covey.cli.bench_tables import print_cells
 
     preset = find(name)
-    options = {"size": size, "protocols": _names(protocols), "linear": linear, "rows": _names(rows)}
+    options = {
+        "size": size, "batch": batch, "protocols": _names(protocols), "linear": linear, "rows": _names(rows),
+        "device": device_option(device, name),
+    }  # fmt: skip
     with console.progress(quiet=as_json) as report:
         cells = preset.cells(repetitions, report, options)
     if as_json:

@@ -16,19 +16,21 @@ ModelName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="lenet5, alexnet, vgg16, resnet18/32/50, squeezenet, densenet121, mobilenetv3-large, shufflenetv2 or "
-        "minionn; bert-base, bert-large, bert-base-layer, xlm-layer, vit-b or gpt2.",
+        help="lenet5, alexnet, vgg11/16/19, resnet18/32/34/50/101/152, squeezenet, densenet121, mobilenetv2, "
+        "mobilenetv3-small, mobilenetv3-large, shufflenetv2, efficientnet-b0 or minionn; "
+        "bert-base, bert-large, bert-base-layer, xlm-layer, vit-b or gpt2.",
     ),
 ]
 Shape = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of images: mnist, cifar or imagenet; by default the smallest.")
+    str | None,
+    typer.Option(metavar="NAME", help="Of images: mnist, cifar, tinyimagenet or imagenet; by default the smallest."),
 ]
 Operator = Annotated[
     str | None,
     typer.Option(
         "--operator",
         metavar="NAME",
-        help="Of resnet18, resnet50, densenet121, mobilenetv3-large and shufflenetv2: what stands in place of dense "
+        help="Of ResNets, densenet121, MobileNets, shufflenetv2 and efficientnet-b0: what stands in place of dense "
         "convolutions: dense, factorised, shuffle or x; by default what the network was published with.",
     ),
 ]
@@ -39,16 +41,21 @@ Size = Annotated[
 Classes = Annotated[int | None, typer.Option(metavar="N", help="Logits of a network of images.")]
 Width = Annotated[
     float | None,
-    typer.Option(metavar="PART", help="Channels of resnet18, resnet50 or shufflenetv2, as a part of those published."),
+    typer.Option(metavar="PART", help="Channels of a ResNet or shufflenetv2, as a part of those published."),
 ]
 Protocols = Annotated[
     str | None, typer.Option("--protocols", metavar="NAMES", help="The protocols, separated by commas.")
 ]
 Rows = Annotated[
     str | None,
-    typer.Option("--rows", metavar="NAMES", help="Rows of a table, separated by commas, such as DD,SX,SXW."),
+    typer.Option(
+        "--rows", metavar="NAMES", help="Rows of a table, separated by commas, such as DD,SX,SXW or vgg16-cifar."
+    ),
 ]
 Side = Annotated[int | None, typer.Option("--size", metavar="PIXELS", help="The side of square images.")]
+Images = Annotated[
+    int | None, typer.Option("--batch", metavar="N", min=1, help="Images of one inference, in place of the table's.")
+]
 Pool = Annotated[str | None, typer.Option(metavar="KIND", help="max or avg, for convolutional networks.")]
 Sequence = Annotated[
     int | None,

@@ -5,18 +5,20 @@
     bert = covey.models.find("bert-base", sequence=128, layers=1)
     model, inputs = bert.build(), bert.samples(4)
 
-| model | mnist 1×28×28 | cifar 3×32×32 | imagenet 3×224×224 |
-|---|---|---|---|
-| lenet5 | yes | yes | |
-| alexnet, vgg16, resnet18, resnet50 | | yes, ten classes | yes, a thousand classes |
-| squeezenet, densenet121, mobilenetv3-large, shufflenetv2 | | | yes, a thousand classes |
-| resnet32, minionn | | yes, ten classes | |
+| model | mnist 1×28×28 | cifar 3×32×32 | tinyimagenet 3×64×64 | imagenet 3×224×224 |
+|---|---|---|---|---|
+| lenet5 | yes | yes | | |
+| alexnet, vgg11, vgg16, vgg19 | | yes | yes | yes |
+| resnet18, resnet34, resnet50, resnet101, resnet152 | | yes | yes | yes |
+| squeezenet, densenet121, shufflenetv2, efficientnet-b0 | | yes | yes | yes |
+| mobilenetv2, mobilenetv3-small, mobilenetv3-large | | yes | yes | yes |
+| resnet32, minionn | | yes | | |
 
-Pooling between layers is `max` or `avg`, and `classes` may be any number. Networks with an average over the map before
-their classifier take images of any `size`: ResNets, squeezenet, densenet121, mobilenetv3-large and shufflenetv2.
-resnet18, resnet50, densenet121, mobilenetv3-large and shufflenetv2 have four forms of their convolutions
-(`covey.models.forms`), by `operator`: dense, factorised, shuffle and x. A `width` of 0.5 gives resnet18, resnet50 and
-shufflenetv2 half of their channels throughout.
+Their classes are ten, 200 on tinyimagenet and a thousand on imagenet, or any number by `classes`. Pooling between
+layers is `max` or `avg`. Networks with an average over the map before their classifier take images of any `size`: all
+but lenet5, alexnet, VGGs and minionn. ResNets but resnet32, densenet121, MobileNets, shufflenetv2 and efficientnet-b0
+have four forms of their convolutions (`covey.models.forms`), by `operator`: dense, factorised, shuffle and x. A `width`
+of 0.5 gives ResNets but resnet32, and shufflenetv2, half of their channels throughout.
 
 | model | reads | gives | layers |
 |---|---|---|---|

@@ -1,14 +1,14 @@
 """The layers of the zoo's networks, as their authors published them, on images of three sizes.
 
 LeNet-5: LeCun and others, Gradient-based learning applied to document recognition, 1998, with ReLU. AlexNet:
-Krizhevsky, One weird trick for parallelizing convolutional neural networks (arXiv:1404.5997). VGG16: arXiv:1409.1556,
-configuration D. ResNet18 and ResNet50: arXiv:1512.03385, tables 1 and 6, ResNet32: its section 4.2; the stride of a
-bottleneck is in its 3 × 3 convolution. SqueezeNet: arXiv:1602.07360, in its authors' version 1.1, which CrypTFlow2
-measures. DenseNet121: arXiv:1608.06993, table 1. MiniONN: Liu and others, Oblivious neural network predictions via
-MiniONN transformations, 2017, figure 13. On small images stems and classifiers are cut down the way that is usual for
-CIFAR-10. Where a plan names another operator (`forms`), it replaces the convolutions of bottlenecks; ResNet18 has no
-bottlenecks, and there it replaces every K × K convolution. Where it names a width, ResNet18 and ResNet50 have that part
-of their channels in every layer.
+Krizhevsky, One weird trick for parallelizing convolutional neural networks (arXiv:1404.5997). VGG11, VGG16 and VGG19:
+arXiv:1409.1556, configurations A, D and E. ResNet18, 34, 50, 101 and 152: arXiv:1512.03385, tables 1 and 6, ResNet32:
+its section 4.2; the stride of a bottleneck is in its 3 × 3 convolution. SqueezeNet: arXiv:1602.07360, in its authors'
+version 1.1, which CrypTFlow2 measures. DenseNet121: arXiv:1608.06993, table 1. MiniONN: Liu and others, Oblivious
+neural network predictions via MiniONN transformations, 2017, figure 13. On small images stems and classifiers are cut
+down the way that is usual for CIFAR-10. Where a plan names another operator (`forms`), it replaces the convolutions of
+bottlenecks; ResNet18 and ResNet34 have no bottlenecks, and there it replaces every K × K convolution. Where it names a
+width, ResNets of four stages have that part of their channels in every layer.
 """
 
 from __future__ import annotations
@@ -80,11 +80,26 @@ def alexnet(plan: Plan) -> Value:
     return plan.classifier(plan.pooled("pool3", x, *window), [] if plan.small else [4096, 4096], 6)
 
 
+def vgg11(plan: Plan) -> Value:
+    """Eight 3 × 3 convolutions in five stages, and three fully connected layers."""
+    return _vgg(plan, (1, 1, 2, 2, 2))
+
+
 def vgg16(plan: Plan) -> Value:
-    """Thirteen 3 × 3 convolutions in five stages, and three fully connected layers: 512 wide on small images."""
+    """Thirteen 3 × 3 convolutions in five stages, and three fully connected layers."""
+    return _vgg(plan, (2, 2, 3, 3, 3))
+
+
+def vgg19(plan: Plan) -> Value:
+    """Sixteen 3 × 3 convolutions in five stages, and three fully connected layers."""
+    return _vgg(plan, (2, 2, 4, 4, 4))
+
+
+def _vgg(plan: Plan, repeated: tuple[int, ...]) -> Value:
+    """So many convolutions a stage; classifiers are 512 wide on small images."""
     net = plan.net
     x = net.input()
-    for stage, (repeats, channels) in enumerate([(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)], 1):
+    for stage, (repeats, channels) in enumerate(zip(repeated, (64, 128, 256, 512, 512), strict=True), 1):
         for layer in range(1, repeats + 1):
             x = net.relu(f"relu{stage}_{layer}", net.conv(f"conv{stage}_{layer}", x, channels, 3, pad=1))
         x = plan.pooled(f"pool{stage}", x)
@@ -96,9 +111,24 @@ def resnet18(plan: Plan) -> Value:
     return _resnet(plan, [2, 2, 2, 2], _basic_block, stem=plan.operator)
 
 
+def resnet34(plan: Plan) -> Value:
+    """Four stages of three, four, six and three basic blocks."""
+    return _resnet(plan, [3, 4, 6, 3], _basic_block, stem=plan.operator)
+
+
 def resnet50(plan: Plan) -> Value:
     """Four stages of three, four, six and three bottlenecks."""
     return _resnet(plan, [3, 4, 6, 3], _bottleneck)
+
+
+def resnet101(plan: Plan) -> Value:
+    """Four stages of three, four, 23 and three bottlenecks."""
+    return _resnet(plan, [3, 4, 23, 3], _bottleneck)
+
+
+def resnet152(plan: Plan) -> Value:
+    """Four stages of three, eight, 36 and three bottlenecks."""
+    return _resnet(plan, [3, 8, 36, 3], _bottleneck)
 
 
 def resnet32(plan: Plan) -> Value:
@@ -127,7 +157,8 @@ def minionn(plan: Plan) -> Value:
 def squeezenet(plan: Plan) -> Value:
     """Eight modules that squeeze channels and expand them twice, and a convolution that gives the classes."""
     net = plan.net
-    x = plan.pooled("pool1", net.relu("relu1", net.conv("conv1", net.input(), 64, 3, stride=2)), 3)
+    x = net.conv("conv1", net.input(), 64, 3, pad=1) if plan.small else net.conv("conv1", net.input(), 64, 3, stride=2)
+    x = plan.pooled("pool1", net.relu("relu1", x), 3)
     for index, channels in enumerate((16, 16, 32, 32, 48, 48, 64, 64), 2):
         x = _fire(net, f"fire{index}", x, channels)
         if index in (3, 5):
@@ -139,8 +170,11 @@ def squeezenet(plan: Plan) -> Value:
 def densenet121(plan: Plan) -> Value:
     """Four blocks of 6, 12, 24 and 16 layers, each of which adds 32 channels to all before it."""
     net = plan.net
-    x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 7, stride=2))
-    x = plan.pooled("stem.pool", x, 3, 2, 1)
+    if plan.small:
+        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 3))
+    else:
+        x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 7, stride=2))
+        x = plan.pooled("stem.pool", x, 3, 2, 1)
     for block, layers in enumerate((6, 12, 24, 16), 1):
         for layer in range(1, layers + 1):
             name = f"block{block}.layer{layer}"

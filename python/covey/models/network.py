@@ -93,6 +93,22 @@ class Construction:
         self.least_alive = min(self.least_alive, float((y > 0).mean()))
         return self.add_node("Relu", name, [x.name], y)
 
+    def relu6(self, name: str, x: Value) -> Value:
+        """x clipped to 0..6."""
+        ends = {f"{name}.low": 0, f"{name}.high": 6}
+        self.proto.graph.initializer.extend(
+            numpy_helper.from_array(np.array(end, np.float32), part) for part, end in ends.items()
+        )
+        return self.add_node("Clip", name, [x.name, *ends], np.clip(x.batch, 0, 6))
+
+    def sigmoid(self, name: str, x: Value) -> Value:
+        """1 / (1 + exp(-x))."""
+        return self.add_node("Sigmoid", name, [x.name], 1 / (1 + np.exp(-x.batch)))
+
+    def swish(self, name: str, x: Value) -> Value:
+        """x times the sigmoid of x."""
+        return self.mul(name, x, self.sigmoid(f"{name}.sigmoid", x))
+
     def add(self, name: str, x: Value, y: Value) -> Value:
         """x + y."""
         return self.add_node("Add", name, [x.name, y.name], x.batch + y.batch)

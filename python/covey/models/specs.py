@@ -35,10 +35,15 @@ CALIBRATION_SEQUENCES = 4
 FARTHEST = 5.0
 """No element of a normalised row is farther from 0 in samples of hidden states."""
 
-SHAPES: dict[str, Shape] = {"mnist": (1, 28, 28), "cifar": (3, 32, 32), "imagenet": (3, 224, 224)}
+SHAPES: dict[str, Shape] = {
+    "mnist": (1, 28, 28),
+    "cifar": (3, 32, 32),
+    "tinyimagenet": (3, 64, 64),
+    "imagenet": (3, 224, 224),
+}
 """Image shapes by name."""
 
-CLASSES = {"mnist": 10, "cifar": 10, "imagenet": 1000}
+CLASSES = {"mnist": 10, "cifar": 10, "tinyimagenet": 200, "imagenet": 1000}
 
 SIZES = (32, 1024)
 """The smallest and the largest side of an image where a network takes any."""
@@ -61,16 +66,26 @@ class Architecture:
     """The form that its authors gave it, where the zoo has others."""
 
 
+COLOUR = ("cifar", "tinyimagenet", "imagenet")
+
 MODELS: dict[str, Architecture] = {
     "lenet5": Architecture(architectures.lenet5, ("mnist", "cifar")),
-    "alexnet": Architecture(architectures.alexnet, ("cifar", "imagenet")),
-    "vgg16": Architecture(architectures.vgg16, ("cifar", "imagenet")),
-    "resnet18": Architecture(architectures.resnet18, ("cifar", "imagenet"), True, True, "dense"),
-    "resnet50": Architecture(architectures.resnet50, ("cifar", "imagenet"), True, True, "dense"),
-    "squeezenet": Architecture(architectures.squeezenet, ("imagenet",), True),
-    "densenet121": Architecture(architectures.densenet121, ("imagenet",), True, False, "dense"),
-    "mobilenetv3-large": Architecture(mobile.mobilenetv3_large, ("imagenet",), True, False, "factorised"),
-    "shufflenetv2": Architecture(mobile.shufflenetv2, ("imagenet",), True, True, "factorised"),
+    "alexnet": Architecture(architectures.alexnet, COLOUR),
+    "vgg11": Architecture(architectures.vgg11, COLOUR),
+    "vgg16": Architecture(architectures.vgg16, COLOUR),
+    "vgg19": Architecture(architectures.vgg19, COLOUR),
+    "resnet18": Architecture(architectures.resnet18, COLOUR, True, True, "dense"),
+    "resnet34": Architecture(architectures.resnet34, COLOUR, True, True, "dense"),
+    "resnet50": Architecture(architectures.resnet50, COLOUR, True, True, "dense"),
+    "resnet101": Architecture(architectures.resnet101, COLOUR, True, True, "dense"),
+    "resnet152": Architecture(architectures.resnet152, COLOUR, True, True, "dense"),
+    "squeezenet": Architecture(architectures.squeezenet, COLOUR, True),
+    "densenet121": Architecture(architectures.densenet121, COLOUR, True, False, "dense"),
+    "mobilenetv2": Architecture(mobile.mobilenetv2, COLOUR, True, False, "factorised"),
+    "mobilenetv3-small": Architecture(mobile.mobilenetv3_small, COLOUR, True, False, "factorised"),
+    "mobilenetv3-large": Architecture(mobile.mobilenetv3_large, COLOUR, True, False, "factorised"),
+    "shufflenetv2": Architecture(mobile.shufflenetv2, COLOUR, True, True, "factorised"),
+    "efficientnet-b0": Architecture(mobile.efficientnet_b0, COLOUR, True, False, "factorised"),
     "resnet32": Architecture(architectures.resnet32, ("cifar",), True),
     "minionn": Architecture(architectures.minionn, ("cifar",)),
 }
