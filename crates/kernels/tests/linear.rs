@@ -82,7 +82,7 @@ fn drawn(part: usize) -> Vec<PrgStream> {
 fn weights<W: Word>(parts: usize, len: usize) -> Vec<Vec<W>> {
     let part = |part: usize| {
         let mut sum = words(len, 11 + part as u64);
-        if part % 2 == 0 {
+        if part.is_multiple_of(2) {
             sum.fill(W::ZERO);
             for stream in drawn(part) {
                 let mut words = vec![W::ZERO; len];

@@ -35,6 +35,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(kernels::use_device, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_gains, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_gpu, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::measure_gpu_generator, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::measure_gpu_relu, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_kernels, module)?)?;
     module.add_function(wrap_pyfunction!(run::plan, module)?)?;
     module.add("SESSION_OPTIONS", client::OPTIONS)?;
