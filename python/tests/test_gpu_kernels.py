@@ -381,10 +381,10 @@ def is_right(emulator: Emulator, kind: str) -> bool:
     if kind == "draw":
         key, same = np.random.default_rng().bytes(16), []
         for emulator.at_start in (True, False):
-            out = emulator.array((600,), np.uint64)
+            out, adds = emulator.array((2500,), np.uint64), emulator.at_start
             out[:] = 2**64 - 1
-            draw(emulator, aes.round_keys(key).reshape(-1).view(np.uint32), 5, 513, out, adds=True)
-            same.append(np.array_equal(out, aes.stream(key, 5, 513, 600, 64) - np.uint64(1)))
+            draw(emulator, aes.round_keys(key).reshape(-1).view(np.uint32), 5, 513, out, adds)
+            same.append(np.array_equal(out, aes.stream(key, 5, 513, 2500, 64) - np.uint64(adds)))
         return all(same)
     if kind == "dense":
         # Sums that only signed words keep below half of the product of the moduli.
