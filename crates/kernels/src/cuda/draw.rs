@@ -26,8 +26,8 @@ impl<'a> Generators<'a> {
         let len = streams.len() * SCHEDULE;
         let generators = Generators { gpu, streams, keys: DeviceBytes::new(gpu, len, stream)?, stream: stream.clone() };
         let mut pinned = gpu.pinned.take(len)?;
-        for (to, of) in pinned.bytes_mut().chunks_exact_mut(SCHEDULE).zip(streams) {
-            to.copy_from_slice(&of.prg().round_keys()[..]);
+        for (keys, of) in pinned.bytes_mut().as_chunks_mut().0.iter_mut().zip(streams) {
+            of.prg().write_round_keys(keys);
         }
         let copied = generators.keys.fill(&pinned, len, stream).and(stream.finish());
         pinned.bytes_mut()[..len].zeroize();

@@ -74,10 +74,10 @@ impl Prg {
         }
     }
 
-    /// The eleven round keys, one behind the other.
+    /// Writes the eleven round keys, one behind the other, to where a GPU copies them from.
     #[cfg(target_os = "linux")]
-    pub(crate) fn round_keys(&self) -> Zeroizing<[u8; SCHEDULE]> {
-        schedule::round_keys(&self.key)
+    pub(crate) fn write_round_keys(&self, keys: &mut [u8; SCHEDULE]) {
+        schedule::write_round_keys(&self.key, keys);
     }
 
     /// Fills `out` with the bytes of stream `nonce` from block `start_block` on; the last block may be cut short.

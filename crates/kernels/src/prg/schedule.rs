@@ -1,16 +1,15 @@
 //! The key schedule of AES-128 as bytes, for devices that encrypt by themselves.
 
 use aes::hazmat::cipher_round;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroize;
 
 use super::Prg;
 
 /// Bytes of eleven round keys.
 pub(crate) const SCHEDULE: usize = 11 * Prg::BLOCK;
 
-/// The round keys of `key` (FIPS 197, section 5.2), in constant time.
-pub(super) fn round_keys(key: &[u8; 16]) -> Zeroizing<[u8; SCHEDULE]> {
-    let mut keys = Zeroizing::new([0; SCHEDULE]);
+/// Writes the round keys of `key` (FIPS 197, section 5.2), in constant time.
+pub(super) fn write_round_keys(key: &[u8; 16], keys: &mut [u8; SCHEDULE]) {
     keys[..16].copy_from_slice(key);
     let mut constant = 1u8;
     for at in (16..SCHEDULE).step_by(4) {
@@ -27,7 +26,6 @@ pub(super) fn round_keys(key: &[u8; 16]) -> Zeroizing<[u8; SCHEDULE]> {
         }
         word.zeroize();
     }
-    keys
 }
 
 /// The S-box on each byte, by a round of AES on a state that the rest of the round leaves alone: once rows are shifted, a column has
@@ -47,7 +45,8 @@ mod tests {
     #[test]
     fn the_published_schedule() {
         let key = 0x2b7e1516_28aed2a6_abf71588_09cf4f3c_u128.to_be_bytes();
-        let keys = round_keys(&key);
+        let mut keys = [0; SCHEDULE];
+        write_round_keys(&key, &mut keys);
         assert_eq!(keys[..16], key);
         assert_eq!(keys[16..32], 0xa0fafe17_88542cb1_23a33939_2a6c7605_u128.to_be_bytes());
         assert_eq!(keys[160..], 0xd014f9a8_c9ee2589_e13f0cc8_b6630ca6_u128.to_be_bytes());
