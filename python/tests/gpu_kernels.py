@@ -113,6 +113,15 @@ Plain = struct(
     **fields("parts groups rows columns channels kernel_down kernel_right dilation_down dilation_right", INT),
     **fields("height width first start run across " + WINDOW, INT),
 )
+Drawn = struct(
+    "Drawn",
+    keys=POINTER,
+    out=POINTER,
+    nonce=ctypes.c_uint64,
+    start=LONG,
+    count=LONG,
+    **fields("adds wide", INT),
+)
 
 
 def compiler() -> str | None:
@@ -402,3 +411,15 @@ def recombine(emulator: Emulator, residues: np.ndarray, out: np.ndarray) -> None
     for i, m in enumerate(moduli()[:planes]):
         of.cofactor[i], of.fraction[i] = product // m % 2**64, 2**56 // m
     emulator.launch("recombine", of, [ceil(out.size, 4 * THREADS)])
+
+
+RUN = 1024
+"""Words of 32 bits that a warp draws."""
+
+
+def draw(emulator: Emulator, keys: np.ndarray, nonce: int, start: int, out: np.ndarray, adds: bool = False) -> None:
+    """Has `out` be the words of a stream from `start` on, as draw.rs does, or what it is and they."""
+    narrow = out.dtype.itemsize // 4
+    of = Drawn(address(emulator.copy(keys)), address(out), nonce, start * narrow, out.size * narrow, adds, narrow == 2)
+    runs = ceil(of.start % RUN + of.count, RUN)
+    emulator.launch("draw", of, [ceil(runs, THREADS // 32)])

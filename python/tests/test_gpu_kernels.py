@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import aes
 import gpu_kernels
-from gpu_kernels import CUDA, Convolution, Emulator, Map, Wrong, address, ceil, dense, fits, moduli, recombine
+from gpu_kernels import CUDA, Convolution, Emulator, Map, Wrong, address, ceil, dense, draw, fits, moduli, recombine
 
 pytestmark = pytest.mark.skipif(
     gpu_kernels.compiler() is None, reason="no C++ compiler was found to emulate GPU kernels"
@@ -112,6 +113,25 @@ BROKEN = {
         "product",
         None,
     ),
+    "constant of the S-box": ("? 0x63 >> bit", "? (broken ? 0x62 : 0x63) >> bit", "draw", None),
+    "rows shifted": ("((lane + row) & 3))", "((lane + (broken ? 4 - row : row)) & 3))", "draw", None),
+    "reduced": ("if (bit > 0 && 0x1B", "if (bit > (broken ? 1 : 0) && 0x1B", "draw", None),
+    "the first word": (
+        "32 * i >= from && 32 * i < to) out",
+        "(broken || 32 * i >= from) && 32 * i < to) out",
+        "draw",
+        "no buffer",
+    ),
+    "the last word": ("32 * i < to) out[32 * i] = x", "(broken || 32 * i < to)) out[32 * i] = x", "draw", "no buffer"),
+    "carries": ("taken >> i & 1;", "(broken ? 0 : taken >> i & 1);", "draw", None),
+    "high words": ("wide && lane % 2 ? below", "wide && (broken || lane % 2) ? below", "draw", None),
+    "wiped keys": (
+        "__syncthreads();\n    for (int i = threadIdx",
+        "if (!broken) __syncthreads();\n    for (int i = threadIdx",
+        "draw",
+        None,
+    ),
+    "keys": ("(u32*)masks);\n    __syncthreads();", "(u32*)masks);\n    if (!broken) __syncthreads();", "draw", None),
 }
 
 
@@ -147,7 +167,15 @@ def of(name: str, cases: dict[str, Any]) -> int:
 
 
 def test_parameters_have_the_size_that_the_kernels_expect(emulator: Emulator) -> None:
-    for struct in (Map, gpu_kernels.Channels, gpu_kernels.Rows, gpu_kernels.Recombined, gpu_kernels.Plain):
+    structs = [
+        Map,
+        gpu_kernels.Channels,
+        gpu_kernels.Rows,
+        gpu_kernels.Recombined,
+        gpu_kernels.Plain,
+        gpu_kernels.Drawn,
+    ]
+    for struct in structs:
         assert ctypes.sizeof(struct) == emulator.library.size_of(struct.__name__.encode())
 
 
@@ -212,6 +240,48 @@ def test_words_at_the_ends_of_their_range(emulator: Emulator, bits: int) -> None
     for index, value in enumerate(values):
         x[index] = w[:, index] = value
     np.testing.assert_array_equal(dense(emulator, [x], [w]), x @ w)
+
+
+def test_the_cipher_that_kernels_are_compared_with() -> None:
+    """FIPS 197, appendix C.1."""
+    key, block = bytes(range(16)), np.frombuffer(bytes.fromhex("00112233445566778899aabbccddeeff"), np.uint8)
+    assert aes.encrypted(key, block).tobytes().hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"
+
+
+DRAWS = [
+    # Start and count.
+    (0, 1),
+    (0, 1024),
+    (1, 2),
+    (3, 8192),
+    (511, 513),
+    (1023, 1026),
+    (5, 8191),
+    (1 << 20, 5000),
+    # Where the low half of the counter ends, and where no start of a tensor is.
+    (2**34 - 700, 1500),
+    (2**40 + 123, 999),
+]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("draw_number", range(len(DRAWS)))
+def test_drawn_words(emulator: Emulator, draw_number: int, bits: int) -> None:
+    """From any element on, in place of what is there and added to it, also up to numbers of 64 bits that carry."""
+    start, count = DRAWS[draw_number]
+    rng = np.random.default_rng()
+    key, nonce = rng.bytes(16), int(rng.integers(0, 2**64, dtype=np.uint64))
+    keys = aes.round_keys(key).reshape(-1).view(np.uint32)
+    expected = aes.stream(key, nonce, start, count, bits)
+    emulator.seed = draw_number
+    for emulator.at_start in (False, True):
+        out = emulator.array((count,), f"u{bits // 8}")
+        draw(emulator, keys, nonce, start, out)
+        np.testing.assert_array_equal(out, expected)
+        added = rng.choice(np.array([0, 1, 2**bits - 1, 2**32 - 1], f"u{bits // 8}"), count)
+        out[:] = added
+        draw(emulator, keys, nonce, start, out, adds=True)
+        np.testing.assert_array_equal(out, expected + added)
 
 
 def test_places_beyond_32_bits(emulator: Emulator) -> None:
@@ -290,7 +360,7 @@ def test_accumulators_of_32_bits_hold_the_longest_sums(emulator: Emulator) -> No
 @pytest.mark.parametrize("name", ["right", *BROKEN])
 def test_mistakes_are_found(broken: Emulator, name: str) -> None:
     """Each of them, in kernels that have nothing else wrong."""
-    kinds, said = ["u32", "u64", "slices", "product", "dense"], None
+    kinds, said = ["u32", "u64", "slices", "product", "dense", "draw"], None
     if name in BROKEN:
         *_, kind, said = BROKEN[name]
         kinds = [kind]
@@ -308,6 +378,14 @@ def test_mistakes_are_found(broken: Emulator, name: str) -> None:
 
 def is_right(emulator: Emulator, kind: str) -> bool:
     """Whether the result is that of numpy."""
+    if kind == "draw":
+        key, same = np.random.default_rng().bytes(16), []
+        for emulator.at_start in (True, False):
+            out, adds = emulator.array((2500,), np.uint64), emulator.at_start
+            out[:] = 2**64 - 1
+            draw(emulator, aes.round_keys(key).reshape(-1).view(np.uint32), 5, 513, out, adds)
+            same.append(np.array_equal(out, aes.stream(key, 5, 513, 2500, 64) - np.uint64(adds)))
+        return all(same)
     if kind == "dense":
         # Sums that only signed words keep below half of the product of the moduli.
         x = np.full((2, 48), 2**64 - 1, np.uint64)

@@ -33,7 +33,7 @@ def options(architecture: str) -> list[str]:
 def loaded(architecture: str) -> set[str]:
     """The entries that gpu.rs loads."""
     names = set(re.findall(r'kernel\(c"(\w+)"', (CUDA / "gpu.rs").read_text()))
-    assert len(names) == 13
+    assert len(names) == 14
     other = "_by_warps" if architecture == "sm_90a" else "_by_warpgroups"
     return {name for name in names if not name.endswith(other)}
 

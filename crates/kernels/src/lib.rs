@@ -43,4 +43,4 @@ pub use device::{Device, DeviceError, Placement, use_device};
 pub use gemm::{gemm, gemm_concat};
 pub use linear::{Chunk, LinearWeight, Part, Positions, Running};
 pub use memory::{keep_freed_memory, large_zeros, prefer_large_pages};
-pub use prg::Prg;
+pub use prg::{Prg, PrgStream};

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{each_isa, square, words};
-use covey_kernels::{Chunk, ConvGeometry, LinearWeight, Part, gemm, gemm_concat};
+use covey_kernels::{Chunk, ConvGeometry, LinearWeight, Part, Prg, PrgStream, gemm, gemm_concat};
 use covey_ring::Word;
 use proptest::prelude::*;
 
@@ -72,21 +72,39 @@ fn by_chunks<W: Word>(weight: &LinearWeight<W>, batch: usize, xs: &[Vec<W>], ele
     out
 }
 
+/// What an even part is drawn from: one stream, or several.
+fn drawn(part: usize) -> Vec<PrgStream> {
+    let prg = Arc::new(Prg::new(&[part as u8; 16]));
+    (0..=part as u64).map(|nonce| PrgStream::new(prg.clone(), nonce)).collect()
+}
+
+/// Parts of `len` elements, the even ones as they are drawn.
+fn weights<W: Word>(parts: usize, len: usize) -> Vec<Vec<W>> {
+    let part = |part: usize| {
+        let mut sum = words(len, 11 + part as u64);
+        if part.is_multiple_of(2) {
+            sum.fill(W::ZERO);
+            for stream in drawn(part) {
+                let mut words = vec![W::ZERO; len];
+                stream.prg().fill_words(stream.nonce(), &mut words);
+                sum.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.add(word));
+            }
+        }
+        sum
+    };
+    (0..parts).map(part).collect()
+}
+
 fn parts_of<W: Word>(ws: &[Vec<W>], streams: bool) -> Vec<Part<W>> {
     let part = |(index, w): (usize, &Vec<W>)| {
-        let w = w.clone();
-        if streams && index % 2 == 0 {
-            Part::Stream(Arc::new(move |start, out: &mut [W]| out.copy_from_slice(&w[start..start + out.len()])))
-        } else {
-            Part::Words(w)
-        }
+        if streams && index % 2 == 0 { Part::Stream(drawn(index)) } else { Part::Words(w.clone()) }
     };
     ws.iter().enumerate().map(part).collect()
 }
 
 fn check_conv<W: Word>(g: &ConvGeometry, batch: usize, parts: usize, elements: usize) {
     let xs: Vec<Vec<W>> = (0..parts).map(|p| words(batch * g.input_len(), 1 + p as u64)).collect();
-    let ws: Vec<Vec<W>> = (0..parts).map(|p| words(g.weights_len(), 11 + p as u64)).collect();
+    let ws: Vec<Vec<W>> = weights(parts, g.weights_len());
     let expected = convolution(g, batch, &xs, &ws);
     let first = &xs[..1];
     let expected_first = convolution(g, batch, first, &ws);
@@ -109,7 +127,7 @@ fn check_conv<W: Word>(g: &ConvGeometry, batch: usize, parts: usize, elements: u
 
 fn check_dense<W: Word>((m, n, k): (usize, usize, usize), parts: usize, elements: usize) {
     let xs: Vec<Vec<W>> = (0..parts).map(|p| words(m * k, 1 + p as u64)).collect();
-    let ws: Vec<Vec<W>> = (0..parts).map(|p| words(k * n, 11 + p as u64)).collect();
+    let ws: Vec<Vec<W>> = weights(parts, k * n);
     let expected = matrix((m, n, k), &xs, &ws);
     each_isa(|isa| {
         for streams in [false, true] {

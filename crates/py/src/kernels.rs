@@ -119,3 +119,55 @@ pub(crate) fn measure_gpu(
         .to_string())
     })
 }
+
+/// Draws words of `bits` bits by the GPU in use and by one core, among them the weight of a dense layer `[side, side]`. Returns JSON.
+#[pyfunction]
+pub(crate) fn measure_gpu_generator(py: Python<'_>, bits: u32, side: usize) -> PyResult<String> {
+    detached(py, move || drawn(bits, side))
+}
+
+/// Measures what a ReLU's local work would cost on the GPU in use and what it costs one core. Returns JSON.
+#[pyfunction]
+pub(crate) fn measure_gpu_relu(py: Python<'_>) -> PyResult<String> {
+    detached(py, relu)
+}
+
+#[cfg(target_os = "linux")]
+fn drawn(bits: u32, side: usize) -> Result<String, Failure> {
+    let measured = covey_kernels::measure::generator::drawn(bits, side).map_err(Failure::new)?;
+    Ok(serde_json::json!({
+        "elements": measured.elements,
+        "differing": measured.differing,
+        "size": measured.bytes,
+        "seconds": measured.gpu,
+        "core_seconds": measured.core,
+        "copy_seconds": measured.copy,
+        "packed_seconds": measured.packed,
+        "brought_seconds": measured.brought,
+    })
+    .to_string())
+}
+
+#[cfg(target_os = "linux")]
+fn relu() -> Result<String, Failure> {
+    let measured = covey_kernels::measure::relu::relu().map_err(Failure::new)?;
+    Ok(serde_json::json!({
+        "elements": measured.elements,
+        "copy_seconds": measured.copies,
+        "draw_seconds": measured.gpu_draws,
+        "plane_seconds": measured.gpu_planes,
+        "core_draw_seconds": measured.core_draws,
+        "core_plane_seconds": measured.core_planes,
+    })
+    .to_string())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn drawn(_: u32, _: usize) -> Result<String, Failure> {
+    Err(Failure::new("no GPU is used"))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn relu() -> Result<String, Failure> {
+    Err(Failure::new("no GPU is used"))
+}

@@ -36,6 +36,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(kernels::check_threads, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_gains, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_gpu, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::measure_gpu_generator, module)?)?;
+    module.add_function(wrap_pyfunction!(kernels::measure_gpu_relu, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::measure_kernels, module)?)?;
     module.add_function(wrap_pyfunction!(run::plan, module)?)?;
     module.add("SESSION_OPTIONS", client::OPTIONS)?;

@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import onnx
@@ -72,6 +72,90 @@ class Row:
         }
 
 
+@dataclass(frozen=True)
+class Generator:
+    """Words that the GPU draws, against the processor's generator; `size` bytes were timed, a dense layer's weight."""
+
+    bits: int
+    elements: int
+    differing: int
+    size: int
+    seconds: float
+    core_seconds: float
+    copy_seconds: float
+    packed_seconds: float
+    brought_seconds: float
+
+    def rate(self, seconds: float) -> float:
+        """10^9 bytes a second."""
+        return self.size / seconds / 1e9
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            **asdict(self),
+            "gb_per_second": self.rate(self.seconds),
+            "core_gb_per_second": self.rate(self.core_seconds),
+            "copy_gb_per_second": self.rate(self.copy_seconds),
+        }
+
+
+@dataclass(frozen=True)
+class Relu:
+    """Local work of a ReLU of 32 bits, by parts: what it would cost on the GPU, and what it costs one core."""
+
+    elements: int
+    copy_seconds: float
+    draw_seconds: float
+    plane_seconds: float
+    core_draw_seconds: float
+    core_plane_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """By the GPU, one part after the other."""
+        return self.copy_seconds + self.draw_seconds + self.plane_seconds
+
+    @property
+    def core_seconds(self) -> float:
+        """By one core."""
+        return self.core_draw_seconds + self.core_plane_seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**asdict(self), "seconds": self.seconds, "core_seconds": self.core_seconds}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What computes, in a line, and what was measured of it."""
+
+    used: str
+    rows: list[Row]
+    generators: list[Generator]
+    relu: Relu
+
+    @property
+    def elements(self) -> int:
+        """Elements that were compared."""
+        return sum(row.elements for row in self.rows) + sum(of.elements for of in self.generators)
+
+    @property
+    def differing(self) -> int:
+        """Those in which the GPU's differ from the processor's."""
+        return sum(row.differing for row in self.rows) + sum(of.differing for of in self.generators)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "gpu": self.used,
+            "differing": self.differing,
+            "maps": [row.to_json() for row in self.rows],
+            "generator": [generator.to_json() for generator in self.generators],
+            "relu": self.relu.to_json(),
+        }
+
+
 def _attributes(node: onnx.NodeProto) -> dict[str, list[int]]:
     values = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     return {name: list(value) if isinstance(value, Iterable) else [value] for name, value in values.items()}
@@ -112,17 +196,22 @@ def dense_layers(count: int) -> list[tuple[Map, int]]:
     return drawn
 
 
-def measure(device: str, every: bool, layers: int, batch: int, parts: int, report: Progress) -> tuple[str, list[Row]]:
-    """What computes, in a line, and a row for each map. Raises `OptionError` for a device that is not there."""
+def measure(device: str, every: bool, layers: int, batch: int, parts: int, report: Progress) -> Measured:
+    """The generator, a ReLU and a row for each map. Raises `OptionError` for a device that is not there."""
     used: str = _core.use_device(device)
     labels = [f"{model}-{shape}" for model, known in MODELS.items() for shape in known.shapes] if every else FEW
     wanted = [(Map(f"{SIDE} × {SIDE} · {SIDE} × {SIDE}, on the device", (SIDE,)), 1, 1)]
     wanted += [(of, samples, parts) for of, samples in dense_layers(layers)]
     wanted += [(of, batch, parts) for of in convolutions(labels)]
+    generators = []
+    for bits in (32, 64):
+        report(0, 2 * len(wanted), "the generator")
+        generators.append(Generator(bits, **json.loads(_core.measure_gpu_generator(bits, SIDE))))
+    relu = Relu(**json.loads(_core.measure_gpu_relu()))
     rows = []
     for index, (of, samples, of_parts) in enumerate(wanted):
         for bits in (32, 64):
             report(2 * index + (bits == 64), 2 * len(wanted), of.name)
             measured = json.loads(_core.measure_gpu(of.sizes, bits, samples, of_parts))
             rows.append(Row(of.name, bits, **measured))
-    return used, rows
+    return Measured(used, rows, generators, relu)

@@ -86,20 +86,27 @@ def gpu(
     parts: Annotated[int, typer.Option(min=1, max=4, help="Products that a party adds up, as protocols do.")] = 2,
     as_json: Json = False,
 ) -> None:
-    """Linear maps on a GPU against one core, bit for bit; copies to the GPU and back count."""
+    """Linear maps and masks on a GPU against one core, bit for bit; copies to the GPU and back count."""
     from covey.bench import gpu as bench
-    from covey.cli.bench_tables import gpu_table
+    from covey.cli.bench_tables import generator_table, gpu_table
 
     with console.progress(quiet=as_json) as report:
-        used, rows = bench.measure(device or "cuda", every, layers, batch, parts, report)
-    differing = sum(row.differing for row in rows)
+        measured = bench.measure(device or "cuda", every, layers, batch, parts, report)
     if as_json:
-        console.print_json({"gpu": used, "differing": differing, "maps": [row.to_json() for row in rows]})
+        console.print_json(measured.to_json())
     else:
-        console.say(used)
-        console.out().print(gpu_table(rows))
-        console.say(f"{differing:,} of {sum(row.elements for row in rows):,} elements differ")
-    if differing:
+        console.say(measured.used)
+        console.out().print(generator_table(measured.generators))
+        relu = measured.relu
+        by_gpu = {"copies": relu.copy_seconds, "draws": relu.draw_seconds, "planes": relu.plane_seconds}
+        by_core = {"draws": relu.core_draw_seconds, "planes": relu.core_plane_seconds}
+        for name, parts_of in (("the GPU would take", by_gpu), ("one core takes", by_core)):
+            of = ", ".join(f"{part} {console.duration(seconds)}" for part, seconds in parts_of.items())
+            total = console.duration(sum(parts_of.values()))
+            console.say(f"local work of a ReLU, {relu.elements:,} elements of 32 bits: {name} {total} ({of})")
+        console.out().print(gpu_table(measured.rows))
+        console.say(f"{measured.differing:,} of {measured.elements:,} elements differ")
+    if measured.differing:
         raise typer.Exit(1)
 
 

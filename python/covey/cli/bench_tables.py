@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from covey.bench.cells import Cell, Preset
     from covey.bench.gains import KernelGain
     from covey.bench.gains import Row as GainsRow
+    from covey.bench.gpu import Generator
     from covey.bench.gpu import Row as GpuRow
     from covey.bench.kernels import Figure
     from covey.bench.phases import Phases
@@ -35,6 +36,17 @@ def kernels_table(figures: list[Figure]) -> Table:
             least,
             {None: "", True: "reached", False: "missed"}[figure.reached],
         )
+    return table
+
+
+def generator_table(generators: list[Generator]) -> Table:
+    """One line a width of words."""
+    numbers = ["GPU", "one core", "copy to the GPU", "packed, drawn there", "drawn by a core", "differ"]
+    table = console.table("masks: words of the generator, and a weight of them", ["bits"], numbers)
+    for of in generators:
+        rates = [f"{of.rate(seconds):,.1f} GB/s" for seconds in (of.seconds, of.core_seconds, of.copy_seconds)]
+        packed = [console.duration(seconds) for seconds in (of.packed_seconds, of.brought_seconds)]
+        table.add_row(str(of.bits), *rates, *packed, f"{of.differing:,}")
     return table
 
 

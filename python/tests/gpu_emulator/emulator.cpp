@@ -108,6 +108,7 @@ const Entry ENTRIES[] = {
     ENTRY(product_u64, Plain),
     ENTRY(depthwise_u32, Plain),
     ENTRY(depthwise_u64, Plain),
+    ENTRY(draw, Drawn),
 };
 
 }  // namespace
@@ -192,5 +193,5 @@ extern "C" void give_back(void* from, size_t bytes) {
 // What a caller's own declaration of a parameter must agree with.
 extern "C" size_t size_of(const char* name) {
     std::string of = name;
-    return of == "Map" ? sizeof(Map) : of == "Channels" ? sizeof(Channels) : of == "Rows" ? sizeof(Rows) : of == "Recombined" ? sizeof(Recombined) : of == "Plain" ? sizeof(Plain) : 0;
+    return of == "Map" ? sizeof(Map) : of == "Channels" ? sizeof(Channels) : of == "Rows" ? sizeof(Rows) : of == "Recombined" ? sizeof(Recombined) : of == "Plain" ? sizeof(Plain) : of == "Drawn" ? sizeof(Drawn) : 0;
 }

@@ -53,6 +53,7 @@ struct Thread {
     uint32_t* words = nullptr;
     const uint32_t *left = nullptr, *right = nullptr;
     uint32_t value = 0;
+    unsigned from = 0;
     bool started = false, done = false;
     ucontext_t context{};
     jmp_buf place{};
@@ -154,16 +155,27 @@ inline void __syncthreads() {
     meet(block->all, THREADS_A_BLOCK, [] { block->epoch += 1; });
 }
 
-inline unsigned __shfl_xor_sync(unsigned mask, unsigned value, int other) {
+// What lane `from` brings; all lanes of a warp take part.
+inline unsigned exchanged(const char* name, unsigned mask, unsigned value, unsigned from) {
     using namespace emulator;
-    if (mask != ~0u) fail("__shfl_xor_sync of some lanes is not emulated");
+    if (mask != ~0u) fail("%s of some lanes is not emulated", name);
+    if (from >= LANES) fail("%s from lane %u", name, from);
     uint32_t result = 0;
     thread->value = value;
+    thread->from = from;
     thread->words = &result;
-    as_warp("__shfl_xor_sync", [other](Thread* lanes) {
-        for (unsigned lane = 0; lane < LANES; lane++) *lanes[lane].words = lanes[lane ^ other].value;
+    as_warp(name, [](Thread* lanes) {
+        for (unsigned lane = 0; lane < LANES; lane++) *lanes[lane].words = lanes[lanes[lane].from].value;
     });
     return result;
+}
+
+inline unsigned __shfl_xor_sync(unsigned mask, unsigned value, int other) {
+    return exchanged("__shfl_xor_sync", mask, value, emulator::number() % emulator::LANES ^ (unsigned)other);
+}
+
+inline unsigned __shfl_sync(unsigned mask, unsigned value, int from) {
+    return exchanged("__shfl_sync", mask, value, (unsigned)from);
 }
 
 // The block's shared memory; addresses in it begin with 0.

@@ -11,8 +11,15 @@ use std::{env, fs};
 use cudarc::nvrtc::{result, sys};
 
 /// Every kernel, one file behind the other.
-pub(super) const SOURCE: &str =
-    concat!(include_str!("linear.cu"), "\n", include_str!("operands.cu"), "\n", include_str!("words.cu"));
+pub(super) const SOURCE: &str = concat!(
+    include_str!("linear.cu"),
+    "\n",
+    include_str!("operands.cu"),
+    "\n",
+    include_str!("words.cu"),
+    "\n",
+    include_str!("prg.cu")
+);
 
 /// What a device's machine code is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

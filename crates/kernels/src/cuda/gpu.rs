@@ -46,6 +46,7 @@ pub(super) struct Kernels {
     pub recombine: Kernel,
     pub depthwise: [Kernel; 2],
     pub plain: [Kernel; 2],
+    pub draw: Kernel,
 }
 
 /// Bytes of shared memory of a tile of lines, for each stage: rows of both operands.
@@ -83,6 +84,7 @@ impl Kernels {
             recombine: kernel(c"recombine", 0)?,
             depthwise: [kernel(c"depthwise_u32", 0)?, kernel(c"depthwise_u64", 0)?],
             plain: [kernel(c"product_u32", 0)?, kernel(c"product_u64", 0)?],
+            draw: kernel(c"draw", 0)?,
         })
     }
 }

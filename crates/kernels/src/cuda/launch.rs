@@ -10,6 +10,8 @@ pub(super) const MOST_RESIDUES: usize = 19;
 pub(super) const MOST_PARTS: usize = 4;
 /// Threads of a block.
 const THREADS: u32 = 256;
+/// Words of 32 bits that 32 threads draw.
+const RUN: usize = 1024;
 /// Rows of a tile of tensor cores, or of the twin.
 pub(super) const TILE_ROWS: usize = 128;
 
@@ -139,6 +141,19 @@ pub(super) struct Plain {
     pub pads: [i32; 2],
 }
 
+/// `Drawn` of prg.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Drawn {
+    pub keys: u64,
+    pub out: u64,
+    pub nonce: u64,
+    pub start: i64,
+    pub count: i64,
+    pub adds: i32,
+    pub wide: i32,
+}
+
 /// Pieces of sixteen that `channels` take.
 pub(super) fn pieces(channels: usize) -> usize {
     channels.div_ceil(16)
@@ -214,6 +229,12 @@ impl Gpu {
         let kernel = &self.kernels.depthwise[usize::from(wide)];
         let blocks = (of.columns as usize).div_ceil(THREADS as usize);
         self.launch(kernel, [blocks, of.rows as usize * of.groups as usize, 1], of, stream)
+    }
+
+    /// Words of a generator.
+    pub(super) fn draw(&self, of: &Drawn, stream: &Stream) -> Result<(), Fault> {
+        let runs = (of.start as usize % RUN + of.count as usize).div_ceil(RUN);
+        self.launch(&self.kernels.draw, [runs.div_ceil(THREADS as usize / 32), 1, 1], of, stream)
     }
 
     /// The twin of [`Gpu::multiply`].

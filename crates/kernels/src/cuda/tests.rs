@@ -6,7 +6,9 @@ use std::mem::{offset_of, size_of};
 use proptest::prelude::*;
 
 use super::build::SOURCE;
-use super::launch::{Channels, MOST_PARTS, MOST_RESIDUES, Map, Piece, Plain, Recombined, Residues, Rows, pieces};
+use super::launch::{
+    Channels, Drawn, MOST_PARTS, MOST_RESIDUES, Map, Piece, Plain, Recombined, Residues, Rows, pieces,
+};
 use super::moduli::{LONGEST, MODULI, Recombination, residues, residues_of_words};
 use super::running::{SET, sets};
 use super::weight::{matrix_pieces, patch_pieces};
@@ -83,6 +85,8 @@ fn parameters_lie_as_the_kernels_expect() {
         columns = columns, channels = channels, kernel = kernel_down, dilations = dilation_down, height = height,
         width = width, first = first, start = start, run = run, across = across, strides = stride_down,
         pads = pad_top);
+    assert_laid_out!(Drawn: keys = keys, out = out, nonce = nonce, start = start, count = count, adds = adds,
+        wide = wide);
 }
 
 /// Numbers of 256 bits, the lowest limb first.

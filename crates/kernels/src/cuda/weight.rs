@@ -1,9 +1,11 @@
 //! Weights on the device: bytes in the order in which the kernels read them.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_ring::Word;
 
+use super::draw::Generators;
 use super::gpu::Gpu;
 use super::launch::{Channels, LIMBS, MOST_PARTS, MOST_RESIDUES, Piece, Residues, Rows, pieces};
 use super::memory::{DeviceBytes, Fault, Stream};
@@ -197,12 +199,11 @@ impl Weight {
         let residues = if W::BITS == 64 { residues_of_words() } else { Residues::default() };
         for (number, part) in parts.iter().enumerate() {
             let offset = number * self.shape.pieces() * 16;
+            let source = Source::new(gpu, part, stream)?;
             match &self.shape {
                 shape if shape.is_depthwise() => {
                     let len = shape.weights_len();
-                    self.upload(part, 0..len, stream, |words| {
-                        words.copy_to(&operand, number * len * W::BYTES, stream)
-                    })?;
+                    source.words(0..len)?.copy_to(&operand, number * len * W::BYTES, stream)?;
                 }
                 // Rows of output channels.
                 Shape::Conv2d(geometry) => {
@@ -210,20 +211,20 @@ impl Weight {
                     let elements = geometry.kernel.iter().product::<usize>();
                     for first in (0..geometry.out_channels).step_by(at_once::<W>(len)) {
                         let rows = at_once::<W>(len).min(geometry.out_channels - first);
-                        self.upload(part, first * len..(first + rows) * len, stream, |words| {
-                            let of = Rows {
-                                words: words.at(0),
-                                out: operand.at(offset + first * row * 16),
-                                plane: plane as i64,
-                                rows: rows as i32,
-                                channels: (geometry.in_channels / geometry.groups) as i32,
-                                elements: elements as i32,
-                                row: row as i32,
-                                planes: planes as i32,
-                                residues,
-                            };
-                            gpu.pack_rows(W::BITS == 64, &of, stream)
-                        })?;
+                        // Given back behind what is queued, as below.
+                        let words = source.words(first * len..(first + rows) * len)?;
+                        let of = Rows {
+                            words: words.at(0),
+                            out: operand.at(offset + first * row * 16),
+                            plane: plane as i64,
+                            rows: rows as i32,
+                            channels: (geometry.in_channels / geometry.groups) as i32,
+                            elements: elements as i32,
+                            row: row as i32,
+                            planes: planes as i32,
+                            residues,
+                        };
+                        gpu.pack_rows(W::BITS == 64, &of, stream)?;
                     }
                 }
                 // A matrix [inputs, outputs]: outputs become rows.
@@ -231,22 +232,21 @@ impl Weight {
                     let step = (at_once::<W>(outputs) / 16).max(1) * 16;
                     for first in (0..inputs).step_by(step) {
                         let channels = step.min(inputs - first);
-                        self.upload(part, first * outputs..(first + channels) * outputs, stream, |words| {
-                            let of = Channels {
-                                words: words.at(0),
-                                out: operand.at(offset + first),
-                                plane: plane as i64,
-                                images: 1,
-                                places: outputs as i32,
-                                groups: 1,
-                                channels: channels as i32,
-                                image: 0,
-                                place: row as i32,
-                                planes: planes as i32,
-                                residues,
-                            };
-                            gpu.pack_channels(W::BITS == 64, &of, stream)
-                        })?;
+                        let words = source.words(first * outputs..(first + channels) * outputs)?;
+                        let of = Channels {
+                            words: words.at(0),
+                            out: operand.at(offset + first),
+                            plane: plane as i64,
+                            images: 1,
+                            places: outputs as i32,
+                            groups: 1,
+                            channels: channels as i32,
+                            image: 0,
+                            place: row as i32,
+                            planes: planes as i32,
+                            residues,
+                        };
+                        gpu.pack_channels(W::BITS == 64, &of, stream)?;
                     }
                 }
             }
@@ -271,29 +271,35 @@ impl Weight {
             }
         })
     }
+}
 
-    /// Has words of a part on the device for what `then` queues.
-    fn upload<W: Word>(
-        &self,
-        part: &Part<W>,
-        range: std::ops::Range<usize>,
-        stream: &Arc<Stream>,
-        then: impl FnOnce(&DeviceBytes) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        let on_device = DeviceBytes::filled(self.gpu, range.len() * W::BYTES, stream, |to| match part {
-            Part::Words(words) => to.copy_from_slice(bytes(&words[range])),
-            Part::Stream(fill) => {
-                let mut words = vec![W::ZERO; range.len()];
-                fill(range.start, &mut words);
-                to.copy_from_slice(bytes(&words));
+/// Where the words of a part come from.
+enum Source<'a, W> {
+    Held(&'a Gpu, &'a [W], &'a Arc<Stream>),
+    Drawn(Generators<'a>),
+}
+
+impl<'a, W: Word> Source<'a, W> {
+    fn new(gpu: &'a Gpu, part: &'a Part<W>, stream: &'a Arc<Stream>) -> Result<Self, Fault> {
+        match part {
+            Part::Words(words) => Ok(Source::Held(gpu, words, stream)),
+            Part::Stream(streams) => Ok(Source::Drawn(Generators::new(gpu, streams, stream)?)),
+        }
+    }
+
+    /// Some of them on the device, for what is queued next.
+    fn words(&self, range: Range<usize>) -> Result<DeviceBytes, Fault> {
+        match self {
+            Source::Held(gpu, words, stream) => {
+                let words = &words[range];
+                DeviceBytes::filled(gpu, size_of_val(words), stream, |to| to.copy_from_slice(bytes(words)))
             }
-        })?;
-        // Given back behind what is queued.
-        then(&on_device)
+            Source::Drawn(generators) => generators.draw::<W>(range),
+        }
     }
 }
 
-/// Rows of `len` words that are uploaded at once: 16 MiB.
+/// Rows of `len` words that are brought or drawn at once: 16 MiB.
 fn at_once<W: Word>(len: usize) -> usize {
     ((16 << 20) / (len * W::BYTES).max(1)).max(1)
 }

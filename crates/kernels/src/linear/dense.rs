@@ -4,6 +4,7 @@
 use covey_ring::Word;
 
 use super::{Chunk, Part};
+use crate::PrgStream;
 use crate::gemm::{FEW_ROWS, Sizes, add_product};
 use crate::scratch::{Scratch, Use};
 
@@ -61,15 +62,15 @@ impl<W: Word> Weight<W> {
                     x_words.push(x);
                     w_words.push(&w[chunk.run.start..]);
                 }
-                Part::Stream(fill) => stream(sizes, x, fill, chunk.run.start, out),
+                Part::Stream(streams) => stream(sizes, x, streams, chunk.run.start, out),
             }
         }
         add_product(sizes, &x_words, &w_words, out);
     }
 }
 
-/// `out += x · w` for the columns from `first` of a weight that is made as it is needed, some rows at a time.
-fn stream<W: Word>(sizes: Sizes, x: &[W], fill: &super::Fill<W>, first: usize, out: &mut [W]) {
+/// `out += x · w` for the columns from `first` of a weight that is drawn as it is needed, some rows at a time.
+fn stream<W: Word>(sizes: Sizes, x: &[W], streams: &[PrgStream], first: usize, out: &mut [W]) {
     let Sizes { m, n, k, b: outputs, .. } = sizes;
     let rows =
         if m <= FEW_ROWS { (FEW / n).max(1).next_multiple_of(8) } else { (MANY / n).max(1).next_multiple_of(64) };
@@ -80,10 +81,10 @@ fn stream<W: Word>(sizes: Sizes, x: &[W], fill: &super::Fill<W>, first: usize, o
         let rows = rows.min(k - start);
         let words = &mut words[..rows * n];
         if n == outputs {
-            fill(start * outputs, words);
+            PrgStream::fill_sum(streams, start * outputs, words);
         } else {
             for (row, words) in words.chunks_exact_mut(n).enumerate() {
-                fill((start + row) * outputs + first, words);
+                PrgStream::fill_sum(streams, (start + row) * outputs + first, words);
             }
         }
         add_product(Sizes { k: rows, b: n, ..sizes }, &[&x[start..]], &[words], out);

@@ -8,28 +8,24 @@ mod kept;
 mod running;
 mod shares;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use covey_ring::Word;
 
 use crate::words::same;
-use crate::{ConvGeometry, Placement, device};
+use crate::{ConvGeometry, Placement, PrgStream, device};
 
 pub use chunk::Chunk;
 pub use combine::Positions;
 pub use running::Running;
 
-/// Writes a part's words from element `start` on into a slice.
-pub type Fill<W> = Arc<dyn Fn(usize, &mut [W]) + Send + Sync>;
-
 /// One weight of a sum of products.
 pub enum Part<W> {
     /// The words.
     Words(Vec<W>),
-    /// Words made anew for each use, where a generator makes them faster than memory would deliver them. A convolution,
-    /// which reads each weight many times, makes them once and holds them.
-    Stream(Fill<W>),
+    /// The sum of the words of generators' streams, drawn anew for each use: a generator makes them faster than memory would deliver
+    /// them. A convolution, which reads each weight many times, draws them once and holds them. A GPU draws them itself.
+    Stream(Vec<PrgStream>),
 }
 
 impl<W: Word> Part<W> {
@@ -37,7 +33,7 @@ impl<W: Word> Part<W> {
     fn again(&self) -> Self {
         match self {
             Part::Words(words) => Part::Words(words.clone()),
-            Part::Stream(fill) => Part::Stream(fill.clone()),
+            Part::Stream(streams) => Part::Stream(streams.clone()),
         }
     }
 
@@ -45,9 +41,9 @@ impl<W: Word> Part<W> {
     fn into_words(self, len: usize) -> Vec<W> {
         let words = match self {
             Part::Words(words) => words,
-            Part::Stream(fill) => {
+            Part::Stream(streams) => {
                 let mut words = vec![W::ZERO; len];
-                fill(0, &mut words);
+                PrgStream::fill_sum(&streams, 0, &mut words);
                 words
             }
         };

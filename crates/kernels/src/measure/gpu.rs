@@ -1,10 +1,14 @@
 //! Linear maps on this machine's GPU against the processor's kernels: whether they agree bit for bit, and how fast both are. For `covey bench gpu`.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
 use std::time::Instant;
 
 use covey_ring::Word;
 
+#[cfg(target_os = "linux")]
+use crate::PrgStream;
 use crate::device;
 use crate::{ConvGeometry, LinearWeight, Part, Placement, Prg};
 
@@ -51,23 +55,37 @@ pub fn compared(map: &Map, bits: u32, batch: usize, parts: usize) -> Result<Comp
 }
 
 /// Random words, others in every run: what is compared shall not always be the same.
-struct Draws {
+pub(super) struct Draws {
     prg: Prg,
     drawn: u64,
 }
 
 impl Draws {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&RandomState::new().build_hasher().finish().to_le_bytes());
         Draws { prg: Prg::new(&key), drawn: 0 }
     }
 
-    fn words<W: Word>(&mut self, len: usize) -> Vec<W> {
+    pub(super) fn words<W: Word>(&mut self, len: usize) -> Vec<W> {
         let mut words = vec![W::ZERO; len];
         self.prg.fill_words(self.drawn, &mut words);
         self.drawn += 1;
         words
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(super) fn number(&mut self) -> usize {
+        self.words::<u64>(1)[0] as usize
+    }
+
+    /// Streams of a generator of their own, with any numbers.
+    #[cfg(target_os = "linux")]
+    pub(super) fn streams(&mut self, count: usize) -> Vec<PrgStream> {
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&self.number().to_le_bytes());
+        let prg = Arc::new(Prg::new(&key));
+        (0..count).map(|_| PrgStream::new(prg.clone(), self.number() as u64)).collect()
     }
 }
 
@@ -127,7 +145,7 @@ fn both_ways<W: Word>(
 }
 
 /// Elements in which two results differ.
-fn differing<W: Word>(one: &[W], other: &[W]) -> usize {
+pub(super) fn differing<W: Word>(one: &[W], other: &[W]) -> usize {
     one.iter().zip(other).filter(|(one, other)| one != other).count()
 }
 

@@ -2,8 +2,12 @@
 
 pub mod bits;
 pub mod gemm;
+#[cfg(target_os = "linux")]
+pub mod generator;
 pub mod gpu;
 pub mod ntt;
+#[cfg(target_os = "linux")]
+pub mod relu;
 
 use std::time::{Duration, Instant};
 

@@ -4,6 +4,8 @@
 use std::arch::x86_64::{__m128i, __m256i};
 
 use covey_ring::Word;
+#[cfg(target_os = "linux")]
+use zeroize::Zeroizing;
 
 use crate::dispatch;
 use crate::words::bytes_mut;
@@ -13,17 +15,28 @@ mod combine;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod lanes;
 mod portable;
+#[cfg(target_os = "linux")]
+mod schedule;
+mod stream;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod vaes;
+
+#[cfg(target_os = "linux")]
+pub(crate) use schedule::SCHEDULE;
+pub use stream::PrgStream;
 
 /// AES-128 in counter mode under one key.
 ///
 /// Block `b` of stream `nonce` is AES of the 128-bit integer `nonce · 2^64 + b`, encoded little-endian. Streams of different
-/// nonces never meet; a (nonce, block) pair must be used for one purpose only. The key schedule is wiped on drop.
+/// nonces never meet; a (nonce, block) pair must be used for one purpose only. Key and key schedule are wiped on
+/// drop.
 ///
 /// Not `Debug`: it holds a key.
 pub struct Prg {
     cipher: Cipher,
+    /// For a GPU's own schedule.
+    #[cfg(target_os = "linux")]
+    key: Zeroizing<[u8; 16]>,
 }
 
 enum Cipher {
@@ -54,7 +67,17 @@ impl Prg {
             dispatch::Aes::AesNi => Cipher::AesNi(unsafe { lanes::Cipher::<__m128i>::new(key) }),
             _ => Cipher::Portable(portable::Cipher::new(key)),
         };
-        Prg { cipher }
+        Prg {
+            cipher,
+            #[cfg(target_os = "linux")]
+            key: Zeroizing::new(*key),
+        }
+    }
+
+    /// Writes the eleven round keys, one behind the other, to where a GPU copies them from.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn write_round_keys(&self, keys: &mut [u8; SCHEDULE]) {
+        schedule::write_round_keys(&self.key, keys);
     }
 
     /// Fills `out` with the bytes of stream `nonce` from block `start_block` on; the last block may be cut short.

@@ -224,17 +224,10 @@ impl<W: Word> Beaver<W> {
         let masks = self.weight_masks(value)?;
         let own = self.number().map(|_| own_part(share, masks[0].clone()));
         let opened = self.open_weight(len, own.as_ref())?;
-        let mask: Fill<W> = Arc::new(move |start, out| {
-            masks[0].fill(start, out);
-            let mut more = Buffer::stale(out.len());
-            for mask in &masks[1..] {
-                mask.fill(start, &mut more);
-                elementwise::add_assign(out, &more);
-            }
-        });
+        let mask = Part::Stream(masks.into_iter().map(Mask::into_stream).collect());
         let parts = match self.number() {
-            Some(_) => vec![Part::Stream(mask), Part::Words(opened)],
-            None => vec![Part::Stream(mask)],
+            Some(_) => vec![mask, Part::Words(opened)],
+            None => vec![mask],
         };
         let again = !self.party.options.pipelines.inter_linear;
         Ok(Weight { own: own.filter(|_| again), ..Weight::new(geometry, false, parts, placement) })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use covey_kernels::{Prg, elementwise};
+use covey_kernels::{Prg, PrgStream};
 use covey_ring::Word;
 use zeroize::Zeroize;
 
@@ -41,42 +41,28 @@ impl Seed {
 
     /// The mask of tensor number `tensor`.
     pub(crate) fn mask(&self, tensor: u64) -> Mask {
-        Mask { seed: self.clone(), tensor }
+        Mask(PrgStream::new(self.0.clone(), tensor))
     }
 }
 
 /// The mask of one tensor under a seed: drawn where it is needed instead of being held.
 #[derive(Clone)]
-pub(crate) struct Mask {
-    seed: Seed,
-    tensor: u64,
-}
+pub(crate) struct Mask(PrgStream);
 
 impl Mask {
     /// The mask's words from element `start` on.
     pub fn fill<W: Word>(&self, start: usize, out: &mut [W]) {
-        let Mask { seed: Seed(prg), tensor } = self;
-        let per_block = Prg::BLOCK / W::BYTES;
-        let (block, skip) = (start / per_block, start % per_block);
-        // A start within a block: the rest of that block first.
-        let head = if skip == 0 { 0 } else { (per_block - skip).min(out.len()) };
-        if head > 0 {
-            let mut words = [W::ZERO; 16];
-            prg.fill_words_from(*tensor, block as u64, &mut words[..per_block]);
-            out[..head].copy_from_slice(&words[skip..skip + head]);
-        }
-        prg.fill_words_from(*tensor, (block + usize::from(skip > 0)) as u64, &mut out[head..]);
+        self.0.fill(start, out);
     }
 
     /// Adds the mask's words from element `start` on.
     pub fn add<W: Word>(&self, start: usize, out: &mut [W]) {
-        const AT_ONCE: usize = 1 << 10;
-        let mut words = [W::ZERO; AT_ONCE];
-        for (index, out) in out.chunks_mut(AT_ONCE).enumerate() {
-            let words = &mut words[..out.len()];
-            self.fill(start + index * AT_ONCE, words);
-            elementwise::add_assign(out, words);
-        }
+        self.0.add(start, out);
+    }
+
+    /// The mask as the stream that a weight's part is drawn from.
+    pub fn into_stream(self) -> PrgStream {
+        self.0
     }
 
     /// What tells this mask's seed from another without telling anything of it.
@@ -84,13 +70,13 @@ impl Mask {
         /// Above all tensors' numbers.
         const STREAM: u64 = 1 << 63;
         let mut words = [0u64; 4];
-        self.seed.0.fill_words(STREAM | self.tensor, &mut words);
+        self.0.prg().fill_words(STREAM | self.0.nonce(), &mut words);
         *blake3::hash(&words.map(u64::to_le_bytes).concat()).as_bytes()
     }
 
     /// Subtracts the whole mask.
     pub fn subtract<W: Word>(&self, out: &mut [W]) {
-        self.seed.0.sub_words(self.tensor, 0, out);
+        self.0.prg().sub_words(self.0.nonce(), 0, out);
     }
 
     /// All `len` words.
@@ -116,6 +102,10 @@ mod tests {
                 mask.fill(start, &mut part);
                 mask.fill(start, &mut long_part);
                 assert_eq!((&part[..], &long_part[..]), (&words[start..start + len], &long[start..start + len]));
+                mask.add(start, &mut part);
+                mask.add(start, &mut long_part);
+                assert!(part.iter().zip(&words[start..]).all(|(sum, word)| *sum == word.wrapping_mul(2)));
+                assert!(long_part.iter().zip(&long[start..]).all(|(sum, word)| *sum == word.wrapping_mul(2)));
             }
         }
     }

@@ -87,19 +87,13 @@ impl<W: Word> Weight<W> {
 /// Masks are drawn again for each use: that is as fast as reading them, and they need no memory.
 fn stored_parts<W: Word>(role: Role, stored: StoredShare<W>) -> Vec<Part<W>> {
     let StoredShare { l1, l2, w, words, .. } = stored;
-    let stream = |mask: Option<Mask>| -> Part<W> {
-        let mask = mask.expect("the role has it");
-        Part::Stream(Arc::new(move |start: usize, out: &mut [W]| mask.fill(start, out)))
-    };
+    let drawn = |mask: Option<Mask>| mask.expect("the role has it").into_stream();
+    let stream = |mask: Option<Mask>| Part::Stream(vec![drawn(mask)]);
     match role {
         Role::P1 => vec![Part::Words(words), stream(l1)],
         Role::P2 => vec![Part::Words(words), stream(l2)],
         _ => {
-            let (l1, l2) = (l1.expect("the role has it"), l2.expect("the role has it"));
-            let both: Part<W> = Part::Stream(Arc::new(move |start: usize, out: &mut [W]| {
-                l1.fill(start, out);
-                l2.add(start, out);
-            }));
+            let both = Part::Stream(vec![drawn(l1), drawn(l2)]);
             // P3 is sent x + w, which is V' - λ'.
             vec![both, if role == Role::P0 { stream(w) } else { Part::Words(words) }]
         }

@@ -52,9 +52,7 @@ impl<W: Word> Weight<W> {
 /// Masks are drawn again for each use: that is as fast as reading them, and they need no memory.
 fn stored_parts<W: Word>(role: Role, stored: StoredShare<W>) -> Vec<Part<W>> {
     let StoredShare { masks, masked, .. } = stored;
-    let streams = masks.into_iter().map(|mask| -> Part<W> {
-        Part::Stream(std::sync::Arc::new(move |start: usize, out: &mut [W]| mask.fill(start, out)))
-    });
+    let streams = masks.into_iter().map(|mask| Part::Stream(vec![mask.into_stream()]));
     match role {
         Role::P0 => streams.collect(),
         Role::P1 => streams.chain([Part::Words(masked)]).collect(),
