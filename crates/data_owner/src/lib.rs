@@ -7,8 +7,8 @@ use covey_messages::{Hex, Key, ShareWeights};
 use covey_node::{AllowedClient, ClientBudget, LogFormat, OwnParty, OwnState, PartyBudget, PartyConfig};
 use covey_program::Program;
 use covey_protocols::device::use_device;
-use covey_protocols::threads::use_threads;
 use covey_protocols::kind::ProtocolKind;
+use covey_protocols::threads::use_threads;
 use covey_runtime::session::supports;
 
 /// A session of a data owner, who may be one of the parties. It ends when this is dropped.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use covey_protocols::device::{Device, DeviceError};
-use covey_protocols::threads::check_threads;
 use covey_protocols::kind::ProtocolKind;
+use covey_protocols::threads::check_threads;
 use covey_transport::{Fingerprint, Identity, TransportError};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

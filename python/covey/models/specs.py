@@ -67,6 +67,10 @@ class Architecture:
 
 
 COLOUR = ("cifar", "tinyimagenet", "imagenet")
+"""The first is what a network is for where nothing else is said."""
+
+LARGE = ("imagenet", "tinyimagenet", "cifar")
+"""Of networks that their authors made for large images."""
 
 MODELS: dict[str, Architecture] = {
     "lenet5": Architecture(architectures.lenet5, ("mnist", "cifar")),
@@ -79,13 +83,13 @@ MODELS: dict[str, Architecture] = {
     "resnet50": Architecture(architectures.resnet50, COLOUR, True, True, "dense"),
     "resnet101": Architecture(architectures.resnet101, COLOUR, True, True, "dense"),
     "resnet152": Architecture(architectures.resnet152, COLOUR, True, True, "dense"),
-    "squeezenet": Architecture(architectures.squeezenet, COLOUR, True),
-    "densenet121": Architecture(architectures.densenet121, COLOUR, True, False, "dense"),
-    "mobilenetv2": Architecture(mobile.mobilenetv2, COLOUR, True, False, "factorised"),
-    "mobilenetv3-small": Architecture(mobile.mobilenetv3_small, COLOUR, True, False, "factorised"),
-    "mobilenetv3-large": Architecture(mobile.mobilenetv3_large, COLOUR, True, False, "factorised"),
-    "shufflenetv2": Architecture(mobile.shufflenetv2, COLOUR, True, True, "factorised"),
-    "efficientnet-b0": Architecture(mobile.efficientnet_b0, COLOUR, True, False, "factorised"),
+    "squeezenet": Architecture(architectures.squeezenet, LARGE, True),
+    "densenet121": Architecture(architectures.densenet121, LARGE, True, False, "dense"),
+    "mobilenetv2": Architecture(mobile.mobilenetv2, LARGE, True, False, "factorised"),
+    "mobilenetv3-small": Architecture(mobile.mobilenetv3_small, LARGE, True, False, "factorised"),
+    "mobilenetv3-large": Architecture(mobile.mobilenetv3_large, LARGE, True, False, "factorised"),
+    "shufflenetv2": Architecture(mobile.shufflenetv2, LARGE, True, True, "factorised"),
+    "efficientnet-b0": Architecture(mobile.efficientnet_b0, LARGE, True, False, "factorised"),
     "resnet32": Architecture(architectures.resnet32, ("cifar",), True),
     "minionn": Architecture(architectures.minionn, ("cifar",)),
 }

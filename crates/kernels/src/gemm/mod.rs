@@ -17,8 +17,8 @@ mod skinny;
 
 use covey_ring::Word;
 
-use crate::{dispatch, threads};
 use crate::words::same;
+use crate::{dispatch, threads};
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 pub(crate) use amx::permitted as tiles_permitted;

@@ -86,7 +86,9 @@ impl<'a, W: Word, O: Own<W> + 'a> Feed<'_, 'a, W, O> {
         if self.current.replace(piece) != Some(piece) {
             match self.next.take().map(|next| next.recv()) {
                 // Where a thread has failed, so does the gate.
-                Some(computed) => (self.own, self.words) = computed.map(|(own, words)| (Some(own), words)).unwrap_or_default(),
+                Some(computed) => {
+                    (self.own, self.words) = computed.map(|(own, words)| (Some(own), words)).unwrap_or_default()
+                }
                 None => self.compute(piece),
             }
             self.compute_ahead(piece + 1);
