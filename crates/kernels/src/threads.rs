@@ -8,6 +8,8 @@ use std::sync::{Arc, RwLock};
 use rayon::ThreadPoolBuilder;
 pub use rayon::{Scope, ThreadPool};
 
+use crate::buffer::share_memory;
+
 /// None where whoever starts work does it.
 static POOL: RwLock<Option<Arc<ThreadPool>>> = RwLock::new(None);
 
@@ -61,6 +63,7 @@ pub fn use_threads(count: Option<usize>) -> Result<(), ThreadsError> {
             Some(Arc::new(builder.build().map_err(failed)?))
         }
     };
+    share_memory(count);
     *POOL.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = pool;
     Ok(())
 }
