@@ -164,13 +164,13 @@ impl Scheduler {
             let mut started = 0;
             while flight.running < self.window && starts.is_none_or(|starts| started < starts) {
                 self.send_computed(&mut flight)?;
+                self.hand_out(&mut flight)?;
                 let Some(machine) = machines.next() else { break };
                 let machine = machine?;
                 starts.get_or_insert_with(|| cadence::starts(count, self.window, machine.layout().rounds()));
                 self.start(next, machine, &mut flight, threads)?;
                 next += 1;
                 started += 1;
-                self.limit(&mut flight)?;
             }
             if flight.running == 0 {
                 if next == count {
@@ -447,9 +447,9 @@ impl Scheduler {
         self.settle_first(last.map_or(0, |last| last + 1), flight)
     }
 
-    /// Hands out results of tiles that have ended, so that no more than `window` of them take memory.
-    fn limit(&mut self, flight: &mut Flight<'_>) -> Result<()> {
-        while flight.tiles.len() >= flight.running + self.window {
+    /// Hands out results of tiles that have ended, so that a tile that starts is at most the `window`th.
+    fn hand_out(&mut self, flight: &mut Flight<'_>) -> Result<()> {
+        while flight.tiles.len() >= self.window {
             match flight.tiles.pop_front() {
                 Some(mut tile) if !tile.is_running() => self.settle(&mut tile)?,
                 Some(tile) => {

@@ -68,6 +68,8 @@ impl<'a, W: Word> Running<'a, W> {
 
     /// Writes chunk `index` of the map of `xs` to `out`.
     pub fn chunk(&mut self, index: usize, xs: &[&[W]], out: &mut [W]) -> Result<(), Fault> {
+        // Any thread may take it.
+        self.weight.gpu.enter()?;
         let set = self.sets.iter().position(|set| set.chunks.contains(&index)).expect("every chunk is in a set");
         while self.submitted.front().is_some_and(|front| front.set < set) {
             self.retire()?;

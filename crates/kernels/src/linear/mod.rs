@@ -18,6 +18,7 @@ use crate::{ConvGeometry, Placement, PrgStream, device};
 pub use chunk::Chunk;
 pub use combine::Positions;
 pub use running::Running;
+use shares::Cuts;
 
 /// One weight of a sum of products.
 pub enum Part<W> {
@@ -201,11 +202,13 @@ impl<W: Word> LinearWeight<W> {
             Form::Kept(weight) => weight.packed(),
             Form::Dense(weight) => {
                 let depth = xs.len() * weight.inputs;
-                return shares::on_threads(chunk, depth, 1, out, |chunk, out| weight.product(batch, xs, chunk, out));
+                return shares::on_threads(chunk, depth, Cuts::of_dense(), out, |chunk, out| {
+                    weight.product(batch, xs, chunk, out)
+                });
             }
         };
         let depth = xs.len() * weight.geometry.depth();
-        shares::on_threads(chunk, depth, Chunk::band(&weight.geometry), out, |chunk, out| {
+        shares::on_threads(chunk, depth, Cuts::of_conv2d(&weight.geometry), out, |chunk, out| {
             // Compiled here, for both words, and not in every crate that multiplies.
             if W::BITS == 32 {
                 conv::product_u32(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));

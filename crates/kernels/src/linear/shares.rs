@@ -7,12 +7,12 @@ use covey_ring::Word;
 
 use super::Chunk;
 use super::chunk::split;
-use crate::{Buffer, threads};
+use crate::{Buffer, ConvGeometry, threads};
 
 /// Products of two words below which a thread is not worth waking.
 const LEAST: usize = 1 << 22;
 
-/// Rows of a share are a multiple of this, and columns: a tile's side.
+/// Rows and columns of a tile.
 const SIDE: usize = 16;
 
 /// Where every share writes its part of a chunk.
@@ -33,17 +33,38 @@ impl<W: Word> Place<'_, W> {
     }
 }
 
-/// Has `product` compute a chunk, whose elements take `depth` products each: in parts, on all threads. Runs of positions are cut at
-/// multiples of `band`.
+/// Where a chunk may be cut, counted from its start: at multiples of these.
+#[derive(Clone, Copy)]
+pub(super) struct Cuts {
+    rows: usize,
+    /// Of a run of positions.
+    run: usize,
+}
+
+impl Cuts {
+    /// Of a convolution: kernels take rows by tiles within a group, and bands of positions.
+    pub(super) fn of_conv2d(geometry: &ConvGeometry) -> Self {
+        let channels = geometry.out_channels / geometry.groups;
+        let whole = geometry.groups == 1 || channels.is_multiple_of(SIDE);
+        let rows = if whole { SIDE } else { SIDE.next_multiple_of(channels) };
+        Cuts { rows, run: SIDE.next_multiple_of(Chunk::band(geometry)) }
+    }
+
+    pub(super) fn of_dense() -> Self {
+        Cuts { rows: SIDE, run: SIDE }
+    }
+}
+
+/// Has `product` compute a chunk, whose elements take `depth` products each: in parts, on all threads.
 pub(super) fn on_threads<W: Word>(
     chunk: &Chunk,
     depth: usize,
-    band: usize,
+    cuts: Cuts,
     out: &mut [W],
     product: impl Fn(&Chunk, &mut [W]) + Sync,
 ) {
     let wanted = threads::in_use().min(chunk.len() * depth / LEAST);
-    let shares = if wanted > 1 { chunk.shares(wanted, band) } else { Vec::new() };
+    let shares = if wanted > 1 { chunk.shares(wanted, cuts) } else { Vec::new() };
     if shares.len() < 2 {
         return product(chunk, out);
     }
@@ -61,18 +82,17 @@ pub(super) fn on_threads<W: Word>(
 
 impl Chunk {
     /// Cuts it into about `wanted` parts, so that rows and columns that each part reads are few in all.
-    fn shares(&self, wanted: usize, band: usize) -> Vec<Chunk> {
+    fn shares(&self, wanted: usize, cuts: Cuts) -> Vec<Chunk> {
         let (rows, columns) = (self.rows.len(), self.columns());
         // Parts by rows read all columns again, and parts by columns all rows: square parts read least.
         let square = (wanted as f64 * rows as f64 / columns as f64).sqrt().round() as usize;
-        let down = square.clamp(1, rows.div_ceil(SIDE).min(wanted));
+        let down = square.clamp(1, rows.div_ceil(cuts.rows).min(wanted));
         let across = (wanted / down).max(1);
         let images: Vec<_> = within(&self.images, self.images.len().div_ceil(across), 1).collect();
-        let step = if self.images.len() == 1 { band.max(SIDE) } else { band };
         let of_run = across.div_ceil(images.len());
-        let runs: Vec<_> = within(&self.run, self.run.len().div_ceil(of_run), step).collect();
+        let runs: Vec<_> = within(&self.run, self.run.len().div_ceil(of_run), cuts.run).collect();
         let mut shares = Vec::new();
-        for rows in within(&self.rows, rows.div_ceil(down), SIDE) {
+        for rows in within(&self.rows, rows.div_ceil(down), cuts.rows) {
             for images in &images {
                 for run in &runs {
                     shares.push(Chunk { rows: rows.clone(), images: images.clone(), run: run.clone(), ..*self });
@@ -102,7 +122,7 @@ fn within(range: &Range<usize>, wanted: usize, align: usize) -> impl Iterator<It
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ConvGeometry, LinearWeight, Part, threads::use_threads};
+    use crate::{LinearWeight, Part, threads::use_threads};
 
     fn geometry(channels: [usize; 2], side: usize, kernel: usize, groups: usize) -> ConvGeometry {
         ConvGeometry {
@@ -123,12 +143,28 @@ mod tests {
 
     #[test]
     fn shares_are_every_element_of_a_chunk_once() {
-        for (channels, side, batch) in [([3, 64], 40, 1), ([8, 96], 14, 3), ([4, 6], 9, 5), ([1, 512], 3, 1)] {
-            for chunk in Chunk::of_conv2d(&geometry(channels, side, 3, 1), batch, 1 << 14) {
-                for (wanted, band) in [(2, 32), (7, 3 * side), (16, 1), (64, 32)] {
+        let narrow = |width| ConvGeometry { input: [52, width], ..geometry([64, 128], 1, 3, 1) };
+        let geometries = [
+            (geometry([3, 64], 40, 3, 1), 1),
+            (geometry([8, 96], 14, 3, 1), 3),
+            (geometry([4, 6], 9, 3, 1), 5),
+            (geometry([1, 512], 3, 3, 1), 1),
+            (narrow(5), 1),
+            (narrow(3), 2),
+            (geometry([48, 48], 14, 3, 2), 1),
+            (geometry([336, 336], 14, 3, 14), 1),
+            (geometry([40, 40], 12, 3, 8), 2),
+        ];
+        for (geometry, batch) in geometries {
+            let (cuts, channels) = (Cuts::of_conv2d(&geometry), geometry.out_channels / geometry.groups);
+            for chunk in Chunk::of_conv2d(&geometry, batch, 1 << 14) {
+                for wanted in [2, 3, 7, 16, 64] {
                     let mut times = vec![0; chunk.len()];
-                    for share in chunk.shares(wanted, band) {
-                        assert!((share.run.start - chunk.run.start).is_multiple_of(band), "{share:?} of {chunk:?}");
+                    for share in chunk.shares(wanted, cuts) {
+                        let run = share.run.start - chunk.run.start;
+                        assert!(run.is_multiple_of(Chunk::band(&geometry)), "{share:?} of {chunk:?}");
+                        // As tiles of a group take them.
+                        assert!((share.rows.start % channels).is_multiple_of(SIDE), "{share:?} of {chunk:?}");
                         for at in chunk.runs_of(&share) {
                             times[at..at + share.run.len()].iter_mut().for_each(|times| *times += 1);
                         }
@@ -146,6 +182,8 @@ mod tests {
             (geometry([16, 48], 30, 3, 1), 3),
             (geometry([64, 64], 12, 1, 2), 2),
             (geometry([64, 64], 33, 3, 64), 1),
+            (ConvGeometry { input: [52, 5], ..geometry([64, 128], 1, 3, 1) }, 1),
+            (geometry([336, 336], 14, 3, 14), 1),
         ];
         let mut results = Vec::new();
         for threads in [1, 2, 3, 8] {

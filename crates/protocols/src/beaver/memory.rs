@@ -1,5 +1,6 @@
 //! What shares, weights and gates take of each role's memory: the parties', then the dealer's.
 
+use covey_kernels::threads;
 use covey_ring::{BitTensor, Ring, Word};
 
 use super::lookup::{LookupPlan, MOST_TABLES};
@@ -30,7 +31,8 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
             let [held, computed] = plan.memory(W::BYTES);
             let tile = count.min(options.tile_size()) as u64;
             let in_flight = count.min(options.window * options.tile_size()) as u64;
-            let working = pieces::memory::<W>(count, options) + tile * computed;
+            let at_once = threads::in_use().min(count.div_ceil(options.tile_size())) as u64;
+            let working = pieces::memory::<W>(count, options) + tile * computed * at_once;
             roles(working + in_flight * held, working)
         }
         Held::Gate(gate) => {

@@ -85,18 +85,16 @@ impl<'a, W: Word, O: Own<W> + 'a> Feed<'_, 'a, W, O> {
     pub fn tile(&mut self, piece: usize, range: Range<usize>) -> Buffer<W> {
         if self.current.replace(piece) != Some(piece) {
             match self.next.take().map(|next| next.recv()) {
-                // Where a thread has failed, so does the gate.
                 Some(computed) => {
-                    (self.own, self.words) = computed.map(|(own, words)| (Some(own), words)).unwrap_or_default()
+                    // The thread's own panic is the one that is reported: the scope keeps the first.
+                    let (own, words) = computed.expect("a thread computes the piece");
+                    (self.own, self.words) = (Some(own), words);
                 }
                 None => self.compute(piece),
             }
             self.compute_ahead(piece + 1);
         }
-        match self.words.get(range.clone()) {
-            Some(words) => Buffer::copy_of(words),
-            None => Buffer::zeros(range.len()),
-        }
+        Buffer::copy_of(&self.words[range])
     }
 
     fn compute(&mut self, piece: usize) {
@@ -195,10 +193,55 @@ pub(crate) fn tile_lens(lens: impl IntoIterator<Item = usize>, tile: usize) -> i
 /// Bytes an element of a tile in flight takes beside its word, for words of 32 bits: bit planes, masks, material.
 const STATE: u64 = 96;
 
-/// Memory of a gate over `count` elements while it runs: the piece that is computed, the results of pieces not yet whole, and the
-/// tiles in flight.
+/// Memory of a gate over `count` elements while it runs: the pieces that are computed and taken, what threads compute of one, the results
+/// of pieces not yet whole, and the tiles in flight.
 pub(crate) fn memory<W: Word>(count: usize, options: &Options) -> u64 {
     let word = W::BYTES as u64;
     let in_flight = count.min(options.window * options.tile_size()) as u64;
-    count.min(3 * PIECE) as u64 * word + in_flight * (4 * word + STATE * word / 4)
+    count.min(4 * PIECE) as u64 * word + in_flight * (4 * word + STATE * word / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use rayon::{ThreadPool, ThreadPoolBuilder};
+
+    use super::*;
+
+    const LENS: [usize; 3] = [7, 7, 4];
+
+    fn taken<'a>(mut feed: Feed<'_, 'a, u32, impl Own<u32> + 'a>) -> Vec<Vec<u32>> {
+        tiles(&LENS, 3).into_iter().map(|(piece, range)| feed.tile(piece, range).to_vec()).collect()
+    }
+
+    /// The tiles of three pieces whose elements are their piece and their place there, and which pieces are computed.
+    fn fed(pool: Option<&ThreadPool>, fails: Option<usize>) -> (Vec<Vec<u32>>, Vec<usize>) {
+        let mut computed = Vec::new();
+        let own = |piece: usize, out: &mut [u32]| {
+            assert_ne!(Some(piece), fails, "as the test wants it");
+            computed.push(piece);
+            out.iter_mut().enumerate().for_each(|(place, word)| *word = (100 * piece + place) as u32);
+        };
+        let taken = match pool {
+            None => taken(Feed::new(LENS.to_vec(), own, true, None)),
+            Some(pool) => pool.in_place_scope(|scope| taken(Feed::new(LENS.to_vec(), own, true, Some(scope)))),
+        };
+        (taken, computed)
+    }
+
+    #[test]
+    fn pieces_computed_ahead_are_those_computed_in_turn() {
+        let pool = ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let (due, computed) = fed(None, None);
+        assert_eq!((due.concat().len(), &computed[..]), (18, &[0, 1, 2][..]));
+        assert_eq!(due[3], [100, 101, 102]);
+        for _ in 0..20 {
+            assert_eq!(fed(Some(&pool), None), (due.clone(), computed.clone()));
+        }
+        // One that fails ends the gate, computed in its turn or ahead of it.
+        for (pool, piece) in [(None, 1), (Some(&pool), 0), (Some(&pool), 1), (Some(&pool), 2)] {
+            assert!(catch_unwind(AssertUnwindSafe(|| fed(pool, Some(piece)))).is_err(), "{piece}");
+        }
+    }
 }

@@ -144,7 +144,11 @@ mod chosen {
     }
 
     /// From now on the party of this thread does without `checks`.
+    ///
+    /// # Panics
+    /// If other threads compute for it, which would not know.
     pub fn leave_out(checks: Vec<Check>) {
+        assert_eq!(covey_kernels::threads::in_use(), 1, "checks are left out on one thread");
         LEFT_OUT.set(checks);
     }
 

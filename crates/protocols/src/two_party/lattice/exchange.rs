@@ -54,12 +54,15 @@ struct Transforms<'a> {
     weight: &'a (dyn Fn(usize) -> i64 + Sync),
     /// Whether any tiles have weights in common.
     shares: bool,
-    /// The tile they were last made for, and those that are kept, by response.
-    kept: Mutex<(Option<&'a Tile>, Vec<OfResponse>)>,
+    /// The tile they were last made for, and those that are kept, by response: of a tile's first ones, as many as may be.
+    kept: Mutex<(Option<&'a Tile>, Vec<Place>)>,
 }
 
 /// The weights of a response, one polynomial for each of its ciphertexts.
 type OfResponse = Arc<Vec<EncodedWeights>>;
+
+/// Where they are kept: whoever wants them first makes them, and others wait.
+type Place = Arc<Mutex<Option<OfResponse>>>;
 
 impl<'a> Transforms<'a> {
     fn new(weight: &'a (dyn Fn(usize) -> i64 + Sync), lattice: &Lattice) -> Self {
@@ -68,16 +71,35 @@ impl<'a> Transforms<'a> {
 
     /// Those of a tile's response, one for each of its ciphertexts. Tiles of the same weights, one after the other, share them.
     fn of(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Result<OfResponse, Error> {
-        // Whoever wants the same waits here for it.
-        let mut kept = self.shares.then(|| self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(kept) = &mut kept {
-            if !kept.0.is_some_and(|last| last.same_weights(tile)) {
-                **kept = (Some(tile), Vec::new());
-            }
-            if let Some(known) = kept.1.get(response) {
-                return Ok(known.clone());
+        let Some(place) = self.place(lattice, tile, response) else { return self.made(lattice, tile, response) };
+        let mut kept = place.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*kept {
+            Some(known) => Ok(known.clone()),
+            None => {
+                let made = self.made(lattice, tile, response)?;
+                *kept = Some(made.clone());
+                Ok(made)
             }
         }
+    }
+
+    /// Where those of a tile's response are kept, if they are.
+    fn place(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Option<Place> {
+        let bytes = tile.inputs() * EncodedWeights::bytes(lattice.parameters.set(), lattice.packing.weight_step(tile));
+        if !self.shares || (response + 1) * bytes > TRANSFORMS {
+            return None;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.0.is_some_and(|last| last.same_weights(tile)) {
+            *kept = (Some(tile), Vec::new());
+        }
+        if kept.1.len() <= response {
+            kept.1.resize_with(response + 1, Arc::default);
+        }
+        kept.1.get(response).cloned()
+    }
+
+    fn made(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Result<OfResponse, Error> {
         let (packing, parameters) = (&lattice.packing, &lattice.parameters);
         let step = packing.weight_step(tile);
         let mut polynomial = Zeroizing::new(vec![0; packing.degree() / step]);
@@ -85,16 +107,7 @@ impl<'a> Transforms<'a> {
             packing.pack_weights(tile, response, input, self.weight, &mut polynomial);
             EncodedWeights::new(parameters, &polynomial, step)
         };
-        let made = Arc::new((0..tile.inputs()).map(encode).collect::<Result<Vec<_>, _>>()?);
-        let bytes = tile.inputs() * EncodedWeights::bytes(parameters.set(), step);
-        // The first ones of a tile, as many as may be kept, where another tile may want them.
-        if let Some(kept) = &mut kept
-            && response == kept.1.len()
-            && (response + 1) * bytes <= TRANSFORMS
-        {
-            kept.1.push(made.clone());
-        }
-        Ok(made)
+        Ok(Arc::new((0..tile.inputs()).map(encode).collect::<Result<Vec<_>, _>>()?))
     }
 }
 

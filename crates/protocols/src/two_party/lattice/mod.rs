@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use covey_kernels::threads;
+
 use covey_ring::{Ring, wire};
 use covey_rlwe::packing::{Map, Packing, Price, Tile};
 use covey_rlwe::{EncodedWeights, ParameterSet, Parameters, WeightBound};
@@ -207,7 +209,8 @@ impl Lattice {
         let transforms = |tile: &Tile| {
             let each = EncodedWeights::bytes(self.parameters.set(), self.packing.weight_step(tile)) as u64;
             let (all, one) = (tile.inputs() * tile.responses(), tile.inputs());
-            (each * all as u64).min(TRANSFORMS as u64) + each * one as u64
+            let at_once = threads::in_use().min(self.packing.tiles().len()) as u64;
+            (each * all as u64).min(TRANSFORMS as u64) + each * one as u64 * at_once
         };
         [weights + self.packing.tiles().iter().map(transforms).max().unwrap_or(0), values]
     }
