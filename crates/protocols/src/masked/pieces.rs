@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
 
-use covey_kernels::threads::Scope;
+use covey_kernels::threads::{self, Scope};
 use covey_kernels::{Buffer, Chunk, elementwise, gemm_concat};
 use covey_ring::Word;
 
@@ -198,7 +198,8 @@ const STATE: u64 = 96;
 pub(crate) fn memory<W: Word>(count: usize, options: &Options) -> u64 {
     let word = W::BYTES as u64;
     let in_flight = count.min(options.window * options.tile_size()) as u64;
-    count.min(4 * PIECE) as u64 * word + in_flight * (4 * word + STATE * word / 4)
+    let pieces = if threads::in_use() > 1 { 4 } else { 3 };
+    count.min(pieces * PIECE) as u64 * word + in_flight * (4 * word + STATE * word / 4)
 }
 
 #[cfg(test)]
