@@ -192,6 +192,12 @@ impl Scheduler {
         Ok(rounds)
     }
 
+    /// A job that has yet to be planned.
+    fn job<'a>(&mut self, machine: BoxedMachine<'a>) -> Job<'a> {
+        let work = self.spare.pop().unwrap_or_else(|| Work::new(self.peers));
+        Job { machine, work: Work { is_last: false, keeps: false, ..work } }
+    }
+
     /// The offline step of a tile and its first online local part.
     fn start<'a>(
         &mut self,
@@ -204,8 +210,7 @@ impl Scheduler {
         let is_online = machine.layout().is_online_at(me);
         let deals = machine.layout().sent(Step::Offline, me).next().is_some();
         let is_dealt = machine.layout().due(Step::Offline, me).next().is_some();
-        let work = self.spare.pop().unwrap_or_else(|| Work::new(self.peers));
-        let mut job = Job { machine, work };
+        let mut job = self.job(machine);
         if self.phase == Phase::Preprocess {
             if self.works_ahead || deals {
                 self.plan(index, &mut job, Step::Offline);
@@ -256,8 +261,7 @@ impl Scheduler {
         tile.round += 1;
         match std::mem::replace(&mut tile.state, State::Over) {
             State::Waiting(machine) => {
-                let work = self.spare.pop().unwrap_or_else(|| Work::new(self.peers));
-                let mut job = Job { machine, work };
+                let mut job = self.job(machine);
                 self.take_in(tile.index, &mut job, Step::Online(waited), flight)?;
                 self.go_on(tile, job, false, flight, threads)
             }
