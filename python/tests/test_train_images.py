@@ -199,7 +199,7 @@ def test_layout_of_mnist(clothes: Path) -> None:
     [
         ("train-labels-idx1-ubyte.gz", None, "cannot read"),
         ("train-labels-idx1-ubyte.gz", b"no gzip", "cannot read"),
-        ("t10k-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\3"), "holds no array of bytes in 3 dimensions"),
+        ("t10k-images-idx3-ubyte.gz", gzip.compress(b"\0\0\x08\3", mtime=0), "holds no array of bytes in 3 dimensions"),
         ("t10k-labels-idx1-ubyte.gz", np.zeros(4), "5 images of 't10k' and 4 labels"),
         ("t10k-labels-idx1-ubyte.gz", np.full(5, 10), "a label of 't10k' is 10, not one of 0 to 9"),
     ],
