@@ -50,7 +50,7 @@ impl PrgStream {
         others.iter().for_each(|other| other.add(start, out));
     }
 
-    /// Combines `out` with the rest of a block in the middle of which `start` is. Returns the next block and what is due from there.
+    /// Combines `out` with the rest of the block that `start` lies in. Returns the next block, and the words from there on.
     fn head<'a, W: Word>(&self, start: usize, out: &'a mut [W], combine: impl Fn(W, W) -> W) -> (u64, &'a mut [W]) {
         let per_block = Prg::BLOCK / W::BYTES;
         let (block, skip) = ((start / per_block) as u64, start % per_block);
