@@ -32,6 +32,12 @@ class Plan:
     pool: Pool
     operator: Operator = "dense"
     width: float = 1.0
+    shape: str = "imagenet"
+
+    @property
+    def cifar(self) -> bool:
+        """Whether a network for large images takes its form for CIFAR's; otherwise it keeps its layers at any size."""
+        return self.shape == "cifar"
 
     @property
     def small(self) -> bool:
@@ -157,7 +163,7 @@ def minionn(plan: Plan) -> Value:
 def squeezenet(plan: Plan) -> Value:
     """Eight modules that squeeze channels and expand them twice, and a convolution that gives the classes."""
     net = plan.net
-    x = net.conv("conv1", net.input(), 64, 3, pad=1) if plan.small else net.conv("conv1", net.input(), 64, 3, stride=2)
+    x = net.conv("conv1", net.input(), 64, 3, pad=1) if plan.cifar else net.conv("conv1", net.input(), 64, 3, stride=2)
     x = plan.pooled("pool1", net.relu("relu1", x), 3)
     for index, channels in enumerate((16, 16, 32, 32, 48, 48, 64, 64), 2):
         x = _fire(net, f"fire{index}", x, channels)
@@ -170,7 +176,7 @@ def squeezenet(plan: Plan) -> Value:
 def densenet121(plan: Plan) -> Value:
     """Four blocks of 6, 12, 24 and 16 layers, each of which adds 32 channels to all before it."""
     net = plan.net
-    if plan.small:
+    if plan.cifar:
         x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 3))
     else:
         x = net.relu("stem.relu", _conv_bn(net, "stem", net.input(), 64, 7, stride=2))

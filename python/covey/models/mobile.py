@@ -5,7 +5,7 @@ MobileNetV2: Sandler and others (arXiv:1801.04381), table 2. MobileNetV3: Howard
 (c) and (d). EfficientNet-B0: Tan and Le (arXiv:1905.11946), table 1. Published is the form *factorised*. The form
 *dense* undoes the factorisation: one dense K × K convolution in place of a depthwise one and the 1 × 1 convolution
 behind it. arXiv:2209.00411 does not define its dense baselines; the costs in its table 2 are in proportion to these.
-Where a plan names a width, ShuffleNetV2 has that part of its channels in every layer. On small images the first two
+Where a plan names a width, ShuffleNetV2 has that part of its channels in every layer. For CIFAR's images the first two
 strides are one, and ShuffleNetV2 pools nothing in its stem.
 """
 
@@ -133,7 +133,7 @@ def shufflenetv2(plan: Plan) -> Value:
     """Three stages of units that work on half of the channels and interleave them with the other half."""
     net = plan.net
     x = _stem(plan, plan.wide(24), net.relu, "relu")
-    x = x if plan.small else plan.pooled("stem.pool", x, 3, 2, 1)
+    x = x if plan.cifar else plan.pooled("stem.pool", x, 3, 2, 1)
     for stage, (units, channels) in enumerate(SHUFFLENET_STAGES, 2):
         for index in range(1, units + 1):
             x = _unit(plan, f"stage{stage}.unit{index}", x, plan.wide(channels) // 2, 2 if index == 1 else 1)
@@ -143,14 +143,14 @@ def shufflenetv2(plan: Plan) -> Value:
 
 def _stem(plan: Plan, channels: int, activation: Activation, kind: str) -> Value:
     net = plan.net
-    x = net.conv("stem.conv", net.input(), channels, 3, 1 if plan.small else 2, pad=1, bias=False)
+    x = net.conv("stem.conv", net.input(), channels, 3, 1 if plan.cifar else 2, pad=1, bias=False)
     return activation(f"stem.{kind}", net.batch_norm("stem.bn", x))
 
 
 def _strides(plan: Plan, published: list[int]) -> list[int]:
     """Of the blocks behind the stem."""
     first = published.index(2)
-    return [1 if plan.small and index == first else stride for index, stride in enumerate(published)]
+    return [1 if plan.cifar and index == first else stride for index, stride in enumerate(published)]
 
 
 def _stages(

@@ -221,7 +221,7 @@ class ImageSpec(Spec):
         known = MODELS[self.model]
         net = Network(self.label, self.image, self.classes or CLASSES[self.shape])
         operator = self.operator or known.published or "dense"
-        return net.model(known.layers(Plan(net, self.pool, operator, self.width or 1.0))), net
+        return net.model(known.layers(Plan(net, self.pool, operator, self.width or 1.0, self.shape))), net
 
     def build(self) -> onnx.ModelProto:
         return self.network()[0]
