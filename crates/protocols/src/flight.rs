@@ -2,8 +2,8 @@
 //!
 //! What a tile computes between two waits is a job. With several threads jobs run beside each other, and beside this thread, which
 //! receives, sends and hands out results: all in the order in which one thread would, so peers cannot tell how many there are.
-//! Nobody waits forever: a message that is received depends on messages which its sender has waited for a whole turn of the flight
-//! earlier, and material that depends on nothing is on its way before this party waits for anything.
+//! Nobody waits forever. A message depends on others that were sent one turn of the flight before it, and this party sends its own
+//! material before it waits for any message.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, channel};

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from onnx import TensorProto, helper
 from covey import _core
 from covey.bench.clock import RESOLVED
 from covey.client import Progress
+from covey.local import processors
 
 Floats = npt.NDArray[np.float32]
 T = TypeVar("T")
@@ -186,4 +186,4 @@ def processor() -> str:
         name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), name)
     except OSError:
         pass
-    return f"{name}, {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} CPUs"
+    return f"{name}, {processors()} CPUs"

@@ -23,7 +23,9 @@ ModelName = Annotated[
 ]
 Shape = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Of images: mnist, cifar, tinyimagenet or imagenet; by default the smallest."),
+    typer.Option(
+        metavar="NAME", help="Of images: mnist, cifar, tinyimagenet or imagenet; by default the network's own."
+    ),
 ]
 Operator = Annotated[
     str | None,

@@ -54,7 +54,7 @@ WIDTHS = (0.05, 4.0)
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network of images: its layers, and the shapes it comes in, the smallest first."""
+    """A network of images: its layers, and the shapes it comes in, its own first."""
 
     layers: Callable[[Plan], Value]
     shapes: tuple[str, ...]
@@ -67,7 +67,7 @@ class Architecture:
 
 
 COLOUR = ("cifar", "tinyimagenet", "imagenet")
-"""The first is what a network is for where nothing else is said."""
+"""Of networks that are usual for small images."""
 
 LARGE = ("imagenet", "tinyimagenet", "cifar")
 """Of networks that their authors made for large images."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from covey.bench.cells import Cell
 from covey.bench.model import Outcome, Setting
 from covey.bench.networks import network
 from covey.bench.runs import BenchPhase
+from covey.local import processors
 from covey.models import ImageSpec
 
 PROTOCOLS = {"3PC": "trio", "4PC": "quad"}
@@ -62,14 +61,14 @@ def setting(
 
 
 def lanes(protocol: str, batch: int) -> int | None:
-    """Mini-batches side by side, as many as the cores and the batch let: each computes on one core of each party."""
+    """Mini-batches side by side, as many as the cores and the batch let."""
     most = min(8, batch, cores(protocol))
     return max(lane for lane in (1, 2, 4, 8) if lane <= most and batch % lane == 0) if batch > 1 else None
 
 
 def cores(protocol: str) -> int:
     """Those that each party of 3PC or 4PC has to itself on this machine; one where there are fewer than parties."""
-    return max(1, (os.cpu_count() or 1) // int(protocol[0]))
+    return max(1, processors() // int(protocol[0]))
 
 
 def images(batch: int, paper: int = BATCH) -> str:

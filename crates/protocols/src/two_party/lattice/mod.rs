@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use covey_kernels::threads;
-
 use covey_ring::{Ring, wire};
 use covey_rlwe::packing::{Map, Packing, Price, Tile};
 use covey_rlwe::{EncodedWeights, ParameterSet, Parameters, WeightBound};
