@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint training operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
+.PHONY: help demo test lint training operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies conformance deny instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -37,6 +37,8 @@ help:
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make variants  networks made for private inference, in every form and protocol, against the specification; SIZE=64"
 	@echo "make accuracies  networks trained in every form and thinned, next to what they cost; DATA=folder of Fashion-MNIST"
+	@echo "make conformance  what make test leaves out: larger volumes, wide programs over more transports"
+	@echo "make deny   licences, sources and advisories of what a build takes in, by cargo deny"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make constant-time  branches and addresses that depend on secrets, by Valgrind and by timing"
 	@echo "make miri   undefined behaviour in rings and portable kernels, interpreted"
@@ -65,7 +67,9 @@ demo: $(VENV)/installed
 
 test: $(VENV)/ready
 	mkdir -p target
-	RUST_TEST_THREADS=$(THREADS) cargo test --workspace --locked 2>&1 | tee target/test-rust.log
+	@# Without examples, which clippy compiles.
+	{ RUST_TEST_THREADS=$(THREADS) cargo test --workspace --locked --lib --bins --tests && cargo test --workspace --locked --doc; } \
+		2>&1 | tee target/test-rust.log
 	$(ONE_THREAD) $(BIN)/pytest -o pythonpath= -n $(WORKERS) --dist loadfile 2>&1 | tee target/test-python.log
 	@# In a process of its own, and 5 where TensorFlow is not installed: nothing was collected.
 	COVEY_TENSORFLOW=1 $(ONE_THREAD) $(BIN)/pytest -o pythonpath= python/tests/test_tensorflow.py 2>&1 \
@@ -79,7 +83,6 @@ lint: $(VENV)/ready
 	cargo fmt --all --check
 	rustfmt --check --edition 2024 crates/operators/src/*.rs
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy -p covey-conformance --all-targets --features tampering --locked -- -D warnings
 	$(BIN)/ruff check python examples
 	$(BIN)/ruff format --check python
 	$(BIN)/mypy --python-executable $(BIN)/python
@@ -128,9 +131,9 @@ abuse:
 	cargo build --locked --bin covey-party --bin covey-abuse
 	target/debug/covey-abuse --seconds $(SECONDS) $(if $(JSON),--json)
 
-# Alone in a build of its own: checks can be left out of it, which what serves anyone refuses to be built with.
+# Built with debug assertions, as the tests are: no release can leave out checks.
 adversary:
-	cargo run --quiet --locked -p covey-conformance --features tampering --bin adversary -- \
+	cargo run --quiet --locked --bin adversary -- \
 		--protocol $(or $(PROTOCOL),quad) --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(RING),--ring $(RING)) $(if $(SHORT),--short) $(if $(JSON),--json)
 
 onnx-vectors: $(VENV)/ready
@@ -144,6 +147,15 @@ variants: $(VENV)/ready
 DATA ?= /usr/share/datasets/fashion-mnist
 accuracies: $(VENV)/ready
 	$(BIN)/python examples/accuracies.py --data $(DATA)
+
+# What `make test` leaves out: larger volumes, and wide programs over more transports.
+conformance:
+	cargo test --release --workspace --locked --lib --tests -- --ignored
+
+# Advisories come from a repository on GitHub.
+deny:
+	@cargo deny --version >/dev/null 2>&1 || { echo "cargo deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
+	cargo deny check
 
 instruction-sets:
 	for isa in avx512 avx2; do COVEY_MAX_ISA=$$isa cargo test --locked -p covey-kernels -p covey-ot -p covey-conformance; done
@@ -195,9 +207,9 @@ docs-commands: $(VENV)/ready
 new-user:
 	$(PYTHON) python/tests/new_user.py $(if $(FOLDER),--folder $(FOLDER)) $(PAGES)
 
-# One that fails does not keep the others from running. Tools that are missing (Valgrind, a nightly Rust) count as failures.
-NIGHTLY := lint test kills train-kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors variants instruction-sets docs-commands \
-	constant-time miri asan soak training lpn lattice-security operations new-user
+# One that fails does not keep the others from running. Tools that are missing (Valgrind, a nightly Rust, cargo deny) count as failures.
+NIGHTLY := lint test kills train-kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors variants conformance instruction-sets docs-commands \
+	constant-time miri asan soak training lpn lattice-security deny operations new-user
 nightly:
 	@mkdir -p target/nightly; failed=""; for goal in $(NIGHTLY); do \
 		start=$$SECONDS; echo "== $$goal"; \

@@ -5,7 +5,7 @@
 //! suite states them, every message with the plan. [`program`] does the same for whole programs through the runtime's
 //! executor. A [`Harness`] is all a protocol brings: how its parties, its client and its shares of a weight come to be.
 
-#[cfg(feature = "tampering")]
+#[cfg(debug_assertions)]
 pub mod adversary;
 pub mod beaver;
 pub mod bench;

@@ -100,20 +100,43 @@ macro_rules! programs {
     })* };
 }
 
-macro_rules! wide {
-    ($($name:ident: $harness:ty, $bits:expr;)*) => { $(mod $name {
-        use super::*;
-        #[test] fn wide_in_memory() { check::<$harness>(Transport::Memory, $bits, programs::wide); }
-        #[test] fn wide_simulated() { check::<$harness>(Transport::Simulated, $bits, programs::wide); }
-        #[test] fn wide_over_tls() { check::<$harness>(Transport::Tls, $bits, programs::wide); }
-    })* };
+// Products of secret matrices of this size take two parties without a dealer minutes.
+#[test]
+fn wide_trio_simulated() {
+    check::<TrioHarness<u32>>(Transport::Simulated, 32, programs::wide);
 }
 
-// Products of secret matrices of this size take two parties without a dealer minutes.
-wide! {
-    trio_32_wide: TrioHarness<u32>, 32;
-    quad_32_wide: QuadHarness<u32>, 32;
-    quad_64_wide: QuadHarness<u64>, 64;
+#[test]
+fn wide_trio_over_tls() {
+    check::<TrioHarness<u32>>(Transport::Tls, 32, programs::wide);
+}
+
+#[test]
+fn wide_quad_in_memory() {
+    check::<QuadHarness<u32>>(Transport::Memory, 32, programs::wide);
+}
+
+#[test]
+#[ignore = "takes long: make conformance"]
+fn wide_quad_over_tls() {
+    check::<QuadHarness<u32>>(Transport::Tls, 32, programs::wide);
+}
+
+#[test]
+fn wide_quad_of_64_bits_in_memory() {
+    check::<QuadHarness<u64>>(Transport::Memory, 64, programs::wide);
+}
+
+#[test]
+#[ignore = "takes long: make conformance"]
+fn wide_quad_of_64_bits_simulated() {
+    check::<QuadHarness<u64>>(Transport::Simulated, 64, programs::wide);
+}
+
+#[test]
+#[ignore = "takes long: make conformance"]
+fn wide_quad_of_64_bits_over_tls() {
+    check::<QuadHarness<u64>>(Transport::Tls, 64, programs::wide);
 }
 
 programs! {

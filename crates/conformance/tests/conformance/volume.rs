@@ -35,13 +35,13 @@ fn a_million_elements_each() {
 }
 
 #[test]
-#[ignore = "takes long: cargo test -- --ignored"]
+#[ignore = "takes long: make conformance"]
 fn a_hundred_million_elements_each() {
     volume::<TrioHarness<u32>>(32, 100_000_000);
 }
 
 #[test]
-#[ignore = "takes long: cargo test -- --ignored"]
+#[ignore = "takes long: make conformance"]
 fn a_hundred_million_elements_each_at_64_bit() {
     volume::<TrioHarness<u64>>(64, 100_000_000);
 }

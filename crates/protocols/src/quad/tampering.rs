@@ -1,4 +1,4 @@
-//! Checks that conformance leaves out, one at a time, to see that each is missed. Without the feature `tampering` none can be.
+//! Checks that conformance leaves out, one at a time, to see that each is missed. In a release none can be.
 
 use super::transcript::{GIVEN, Line};
 use super::verdict::FIRST_LINE;
@@ -122,18 +122,18 @@ impl Check {
 }
 
 /// Whether the check is done.
-#[cfg(not(feature = "tampering"))]
+#[cfg(not(debug_assertions))]
 pub(super) const fn is_done(_: Check) -> bool {
     true
 }
 
-#[cfg(feature = "tampering")]
+#[cfg(debug_assertions)]
 pub(super) use chosen::is_done;
-#[cfg(feature = "tampering")]
+#[cfg(debug_assertions)]
 pub use chosen::leave_out;
 
 /// A thread is one party.
-#[cfg(feature = "tampering")]
+#[cfg(debug_assertions)]
 mod chosen {
     use std::cell::RefCell;
 

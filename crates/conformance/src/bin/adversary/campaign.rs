@@ -1,4 +1,4 @@
-//! `make adversary`: a party of Quad that cheats, in thousands of runs (`docs/robustness.md`).
+//! Arguments of the command, and the campaign as it was asked for.
 
 use std::process::ExitCode;
 
@@ -49,7 +49,8 @@ impl Arguments {
     }
 }
 
-fn main() -> ExitCode {
+/// Run the campaign and print its report; 1 if an attack that should be noticed was not.
+pub fn run() -> ExitCode {
     // A peer's panic is counted; its message would only be between the lines of the table.
     std::panic::set_hook(Box::new(|_| {}));
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
