@@ -102,6 +102,12 @@ macro_rules! programs {
 
 // Products of secret matrices of this size take two parties without a dealer minutes.
 #[test]
+#[ignore = "takes long: make conformance"]
+fn wide_trio_in_memory() {
+    check::<TrioHarness<u32>>(Transport::Memory, 32, programs::wide);
+}
+
+#[test]
 fn wide_trio_simulated() {
     check::<TrioHarness<u32>>(Transport::Simulated, 32, programs::wide);
 }
@@ -114,6 +120,12 @@ fn wide_trio_over_tls() {
 #[test]
 fn wide_quad_in_memory() {
     check::<QuadHarness<u32>>(Transport::Memory, 32, programs::wide);
+}
+
+#[test]
+#[ignore = "takes long: make conformance"]
+fn wide_quad_simulated() {
+    check::<QuadHarness<u32>>(Transport::Simulated, 32, programs::wide);
 }
 
 #[test]
