@@ -148,9 +148,9 @@ DATA ?= /usr/share/datasets/fashion-mnist
 accuracies: $(VENV)/ready
 	$(BIN)/python examples/accuracies.py --data $(DATA)
 
-# What `make test` leaves out: larger volumes, and wide programs over more transports.
+# The tests that `make test` ignores: larger volumes, wide programs over more transports, noise of millions of coefficients.
 conformance:
-	cargo test --release --workspace --locked --lib --tests -- --ignored
+	cargo test --release --locked -p covey-conformance -p covey-rlwe --lib --tests -- --ignored
 
 # Advisories come from a repository on GitHub.
 deny:

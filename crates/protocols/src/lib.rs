@@ -44,7 +44,7 @@ pub mod parts {
     pub use crate::api::{Costs as _, Extended as _, Linear as _, Local as _, NonLinear as _, Session as _};
 }
 
-/// Whether this build can leave out checks, for the campaign of a party that cheats: one with debug assertions, so no release.
+/// Whether this build can leave out checks for the campaign of a party that cheats. Releases cannot.
 pub const TAMPERING: bool = cfg!(debug_assertions);
 
 pub use covey_kernels::{device, threads};

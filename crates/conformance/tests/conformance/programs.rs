@@ -100,55 +100,30 @@ macro_rules! programs {
     })* };
 }
 
-// Products of secret matrices of this size take two parties without a dealer minutes.
-#[test]
-#[ignore = "takes long: make conformance"]
-fn wide_trio_in_memory() {
-    check::<TrioHarness<u32>>(Transport::Memory, 32, programs::wide);
+macro_rules! wide {
+    ($($(#[$attribute:meta])* $name:ident: $harness:ty, $transport:ident, $bits:expr;)*) => { $(
+        #[test]
+        $(#[$attribute])*
+        fn $name() { check::<$harness>(Transport::$transport, $bits, programs::wide); }
+    )* };
 }
 
-#[test]
-fn wide_trio_simulated() {
-    check::<TrioHarness<u32>>(Transport::Simulated, 32, programs::wide);
-}
-
-#[test]
-fn wide_trio_over_tls() {
-    check::<TrioHarness<u32>>(Transport::Tls, 32, programs::wide);
-}
-
-#[test]
-fn wide_quad_in_memory() {
-    check::<QuadHarness<u32>>(Transport::Memory, 32, programs::wide);
-}
-
-#[test]
-#[ignore = "takes long: make conformance"]
-fn wide_quad_simulated() {
-    check::<QuadHarness<u32>>(Transport::Simulated, 32, programs::wide);
-}
-
-#[test]
-#[ignore = "takes long: make conformance"]
-fn wide_quad_over_tls() {
-    check::<QuadHarness<u32>>(Transport::Tls, 32, programs::wide);
-}
-
-#[test]
-fn wide_quad_of_64_bits_in_memory() {
-    check::<QuadHarness<u64>>(Transport::Memory, 64, programs::wide);
-}
-
-#[test]
-#[ignore = "takes long: make conformance"]
-fn wide_quad_of_64_bits_simulated() {
-    check::<QuadHarness<u64>>(Transport::Simulated, 64, programs::wide);
-}
-
-#[test]
-#[ignore = "takes long: make conformance"]
-fn wide_quad_of_64_bits_over_tls() {
-    check::<QuadHarness<u64>>(Transport::Tls, 64, programs::wide);
+// Two parties without a dealer take minutes for products of secret matrices of this size.
+wide! {
+    #[ignore = "takes long: make conformance"]
+    wide_trio_in_memory: TrioHarness<u32>, Memory, 32;
+    wide_trio_simulated: TrioHarness<u32>, Simulated, 32;
+    wide_trio_over_tls: TrioHarness<u32>, Tls, 32;
+    wide_quad_in_memory: QuadHarness<u32>, Memory, 32;
+    #[ignore = "takes long: make conformance"]
+    wide_quad_simulated: QuadHarness<u32>, Simulated, 32;
+    #[ignore = "takes long: make conformance"]
+    wide_quad_over_tls: QuadHarness<u32>, Tls, 32;
+    wide_quad_of_64_bits_in_memory: QuadHarness<u64>, Memory, 64;
+    #[ignore = "takes long: make conformance"]
+    wide_quad_of_64_bits_simulated: QuadHarness<u64>, Simulated, 64;
+    #[ignore = "takes long: make conformance"]
+    wide_quad_of_64_bits_over_tls: QuadHarness<u64>, Tls, 64;
 }
 
 programs! {

@@ -73,7 +73,7 @@ macro_rules! conformance {
     };
     // A product of two secrets takes l OTs of l bits in each direction: fewer of them.
     (@wide $harness:ty, $ring:expr) => {
-        conformance!(@over memory, Transport::Memory, FEW, &[Adder::FewestBytes, Adder::LogDepth], $harness, $ring);
+        conformance!(@over memory, Transport::Memory, OVER_TLS, &[Adder::FewestBytes, Adder::LogDepth], $harness, $ring);
         conformance!(@over simulated, Transport::Simulated, FEW, &[Adder::FewestRounds], $harness, $ring);
         conformance!(@over tls, Transport::Tls, FEW, &[Adder::Auto], $harness, $ring);
     };
