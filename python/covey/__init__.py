@@ -9,6 +9,7 @@ machines.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from covey import _interrupt
@@ -17,33 +18,33 @@ _interrupt.starting()  # before all that takes time to import
 
 # ruff: noqa: E402
 from covey._version import __version__
-from covey.checked import Checked, check
-from covey.compile import Compiled, compile  # noqa: A004  (users write covey.compile)
-from covey.errors import (
-    CoveyError,
-    DataError,
-    DoesNotFitError,
-    InaccurateError,
-    ModelError,
-    NodeError,
-    OptionError,
-    ParameterError,
-    PartyLostError,
-    UnsupportedError,
-)
-from covey.local import local  # users write covey.local
-from covey.pretrained import Buckets, from_pretrained
-from covey.training import schedules  # users write covey.schedules
 
 if TYPE_CHECKING:
     from covey._core import Program, Weights
     from covey.api import compare, explain, tune, verify
+    from covey.checked import Checked, check
     from covey.client import Client
+    from covey.compiled import Compiled, compile  # noqa: A004  (users write covey.compile)
     from covey.cost_comparison import CostComparison
+    from covey.errors import (
+        CoveyError,
+        DataError,
+        DoesNotFitError,
+        InaccurateError,
+        ModelError,
+        NodeError,
+        OptionError,
+        ParameterError,
+        PartyLostError,
+        UnsupportedError,
+    )
     from covey.explanation import Explanation
     from covey.generation import Generator, generate
+    from covey.parties import local
+    from covey.pretrained import Buckets, from_pretrained
     from covey.result import Profile, Result
     from covey.trade_off import TradeOff, pareto
+    from covey.training import schedules
     from covey.training.job import Job, compile_training
     from covey.training.optimizers import SGD, Adam, adamw
     from covey.training.shared import SharedData
@@ -97,15 +98,27 @@ __all__ = [
     "verify",
 ]
 
-# What needs the native runtime is loaded when first asked for, so that compiling works without it. No module of the
-# package may be called as one of these: once imported, it would stand in its place.
-_RUNTIME: dict[str, str] = {
+# Each is loaded when first asked for, so that a command or a party imports no more than it uses. No module may
+# be called as one of these: once imported, it would stand in its place.
+_MODULES: dict[str, str] = {
     "Adam": "covey.training.optimizers",
+    "Buckets": "covey.pretrained",
+    "Checked": "covey.checked",
     "Client": "covey.client",
+    "Compiled": "covey.compiled",
     "CostComparison": "covey.cost_comparison",
+    "CoveyError": "covey.errors",
+    "DataError": "covey.errors",
+    "DoesNotFitError": "covey.errors",
     "Explanation": "covey.explanation",
     "Generator": "covey.generation",
+    "InaccurateError": "covey.errors",
     "Job": "covey.training.job",
+    "ModelError": "covey.errors",
+    "NodeError": "covey.errors",
+    "OptionError": "covey.errors",
+    "ParameterError": "covey.errors",
+    "PartyLostError": "covey.errors",
     "Profile": "covey.result",
     "Program": "covey._core",
     "Result": "covey.result",
@@ -114,13 +127,18 @@ _RUNTIME: dict[str, str] = {
     "TradeOff": "covey.trade_off",
     "Trainer": "covey.training.trainer",
     "Tuned": "covey.tuned",
+    "UnsupportedError": "covey.errors",
     "Verification": "covey.verification",
     "Weights": "covey._core",
     "adamw": "covey.training.optimizers",
+    "check": "covey.checked",
     "compare": "covey.api",
+    "compile": "covey.compiled",
     "compile_training": "covey.training.job",
     "explain": "covey.api",
+    "from_pretrained": "covey.pretrained",
     "generate": "covey.generation",
+    "local": "covey.parties",
     "pareto": "covey.trade_off",
     "tune": "covey.api",
     "verify": "covey.api",
@@ -128,11 +146,13 @@ _RUNTIME: dict[str, str] = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RUNTIME:
-        from importlib import import_module
-
-        return getattr(import_module(_RUNTIME[name]), name)
-    raise AttributeError(f"module 'covey' has no attribute '{name}'")
+    if name == "schedules":
+        return import_module("covey.training.schedules")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'covey' has no attribute '{name}'")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

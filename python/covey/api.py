@@ -15,7 +15,7 @@ from covey import tuning
 from covey.certificate import read_labels
 from covey.clear import run_clear
 from covey.comparison import float_graph
-from covey.compile import RINGS, prepare
+from covey.compiled import RINGS, prepare
 from covey.cost_comparison import SERVED, CostComparison, settings, side_by_side
 from covey.data import Ranges, check_within, read_samples
 from covey.errors import OptionError
@@ -26,8 +26,8 @@ from covey.importers.source import is_model_file
 from covey.inputs import Data, random_inputs, read_inputs
 from covey.layers import Layer, opened
 from covey.layers import compare as compare_layers
-from covey.local import Parties, local
 from covey.model import Model, Source, load
+from covey.parties import Parties, local
 from covey.protocols import device_option, session_options
 from covey.protocols import protocol as find_protocol
 from covey.tuned import Tuned

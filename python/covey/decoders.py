@@ -15,7 +15,7 @@ import numpy as np
 from covey.errors import DataError, ModelError
 
 if TYPE_CHECKING:
-    from covey.compile import Compiled
+    from covey.compiled import Compiled
 
 INPUTS = ("input_ids", "position_ids", "attention_mask")
 """What a step is given beside keys and values: the token, its position, and which slots of the window hold tokens."""
@@ -88,7 +88,7 @@ def compiled(
     """
     import torch
 
-    from covey.compile import compile as compile_model
+    from covey.compiled import compile as compile_model
 
     step = step_of(model, sequence, next_token)
     samples = steps(step, _tokens(calibration, int(model.config.vocab_size), sequence), sequence, CALIBRATED)

@@ -15,8 +15,8 @@ import numpy as np
 
 from covey.decoders import INPUTS, inputs
 from covey.errors import DataError, ModelError, OptionError
-from covey.local import local
 from covey.model import Source
+from covey.parties import local
 
 if TYPE_CHECKING:
     from covey._core import Program

@@ -23,7 +23,7 @@ from covey.ir import Graph
 from covey.result import Result
 
 if TYPE_CHECKING:
-    from covey.compile import Compiled
+    from covey.compiled import Compiled
     from covey.layers import Layer
     from covey.model import Model
 

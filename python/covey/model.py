@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from covey._core import Program, Weights
-from covey.compile import Compiled
-from covey.compile import compile as compile_model
+from covey.compiled import Compiled
+from covey.compiled import compile as compile_model
 from covey.data import CLASSES, TRUTHS, Ranges
 from covey.errors import ModelError
 from covey.importers.source import is_model_file

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from rich.console import Group, RenderableType
 
 from covey import decoders
-from covey.compile import Compiled
-from covey.compile import compile as compile_model
+from covey.compiled import Compiled
+from covey.compiled import compile as compile_model
 from covey.errors import DataError, ModelError, OptionError
 from covey.inputs import Data, listed
 from covey.shown import Shown

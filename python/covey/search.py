@@ -21,7 +21,7 @@ from covey.ops.scalar import DrawnScalar, Scalar
 from covey.passes.scale_choice import Choice, choose, scales
 
 if TYPE_CHECKING:
-    from covey.compile import Compiled, Prepared
+    from covey.compiled import Compiled, Prepared
 
 MAX_ERROR = RELATIVE_ERROR_LIMIT
 """The largest relative L2 error that is accepted unless told otherwise: what `verify` accepts."""

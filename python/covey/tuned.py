@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from covey._proto import program_pb2 as pb
-from covey.compile import Compiled
+from covey.compiled import Compiled
 from covey.goals import Attempt
 from covey.shown import Shown
 from covey.tables import cell, table

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 from covey._core import Program, Weights
-from covey.compile import Prepared
+from covey.compiled import Prepared
 from covey.errors import CoveyError, DoesNotFitError, OptionError
 from covey.goals import Attempt, Goal, Validation, goal
 from covey.lowering import Lowering, Settings

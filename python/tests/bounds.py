@@ -30,8 +30,8 @@ from covey._proto import program_pb2 as pb
 from covey.clear import run_clear
 from covey.errors import CoveyError, DoesNotFitError
 from covey.ir import Graph
-from covey.local import local
 from covey.model import Model, load
+from covey.parties import local
 from covey.protocols import PROTOCOLS
 from interpreter import program_of
 

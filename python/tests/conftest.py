@@ -10,7 +10,7 @@ import pytest
 
 import covey
 from command import DIGITS, Command
-from covey.local import Parties
+from covey.parties import Parties
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from covey._proto import program_pb2 as pb
-from covey.compile import Compiled
+from covey.compiled import Compiled
 from covey.ops.conv import Conv2d
 from covey.ops.gather import Gather
 from covey.ops.window import Window

@@ -13,7 +13,7 @@ import numpy as np
 
 from covey import whole
 from covey._proto import program_pb2 as pb
-from covey.compile import Compiled
+from covey.compiled import Compiled
 from covey.integer_table import IntegerTable
 from covey.ops import bits
 from covey.ops.add import Add

@@ -22,8 +22,8 @@ import numpy as np
 
 import covey
 from covey.clear import run_clear
-from covey.local import Parties
 from covey.model import Model, load
+from covey.parties import Parties
 from covey.protocols import protocol
 from covey.result import Result
 

@@ -35,8 +35,8 @@ from covey.client import Client
 from covey.config import Pinning, pin, read
 from covey.errors import CoveyError
 from covey.files import write_whole
-from covey.local import Party, local
 from covey.model import Model, load
+from covey.parties import Party, local
 
 SECOND = "data-two"
 PAUSE = 2.0

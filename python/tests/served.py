@@ -21,8 +21,8 @@ from command import Command
 from covey._proto import program_pb2 as pb
 from covey.clear import run_clear
 from covey.emit import HEADER_BYTES, program_file, weights_file
-from covey.local import Parties
 from covey.model import Model, load
+from covey.parties import Parties
 from covey.protocols import DEALER
 
 TIMEOUT = 3.0

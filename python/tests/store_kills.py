@@ -29,8 +29,8 @@ import numpy as np
 import covey
 from covey.clear import run_clear
 from covey.client import Client
-from covey.local import Parties, Party
 from covey.model import Model, load
+from covey.parties import Parties, Party
 from covey.protocols import protocol as find_protocol
 from covey.result import Result
 

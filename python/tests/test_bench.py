@@ -20,7 +20,7 @@ from covey.bench.runs import session_options
 from covey.bench.statistics import Summary
 from covey.cli.bench_tables import primitives_table
 from covey.errors import CoveyError, OptionError
-from covey.local import Parties
+from covey.parties import Parties
 
 LINUX = sys.platform == "linux"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import interpreter
-from covey.compile import Compiled
+from covey.compiled import Compiled
 from covey.emit import program_file
 from covey.ir import DType, Graph, Node, Op, Value
 from covey.lowering import Lowering, Settings

@@ -16,8 +16,8 @@ import covey
 from command import Command
 from covey import _core
 from covey.clear import ClearSession, run_clear
-from covey.local import Parties
 from covey.model import load
+from covey.parties import Parties
 
 STEPS = 6
 

@@ -19,7 +19,7 @@ import builders
 import covey
 import interpreter
 from covey._proto import program_pb2 as pb
-from covey.compile import prepare
+from covey.compiled import prepare
 from covey.lowering import Settings
 
 

@@ -12,8 +12,8 @@ import pytest
 import covey
 from command import Command
 from covey.clear import ClearSession
-from covey.local import Parties
 from covey.model import load
+from covey.parties import Parties
 from covey.training.shared import rows_of
 from test_training import compiled, perceptron, table
 

@@ -13,8 +13,8 @@ import covey
 from command import DIGITS, Command
 from covey.clear import run_clear
 from covey.client import Client
-from covey.local import write_configuration
 from covey.model import load
+from covey.parties import write_configuration
 
 DEALER_ENTRY = 'role = "dealer"\n'
 

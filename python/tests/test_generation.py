@@ -15,8 +15,8 @@ from command import Command
 from covey.clear import ClearSession
 from covey.errors import CoveyError
 from covey.generation import Generator
-from covey.local import Parties
 from covey.model import Model, load
+from covey.parties import Parties
 
 torch = pytest.importorskip("torch", reason="models for generation are PyTorch modules: pip install torch")
 transformers = pytest.importorskip("transformers", reason="the models are of Hugging Face: pip install transformers")

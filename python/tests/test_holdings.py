@@ -15,8 +15,8 @@ import pytest
 import covey
 from command import Command
 from covey.client import Client
-from covey.local import Parties
 from covey.model import load
+from covey.parties import Parties
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import covey
 from command import Command
 from covey.clear import run_clear
 from covey.config import protocol_for
-from covey.local import Party, free_addresses
 from covey.model import load
+from covey.parties import Party, free_addresses
 from served import network, samples
 
 PEERS = ("--peer", "beta=beta.example:7100", "--peer", "gamma=gamma.example:7100")

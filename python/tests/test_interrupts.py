@@ -19,7 +19,7 @@ import builders
 import covey
 from command import Command
 from covey import interrupts
-from covey.local import Parties
+from covey.parties import Parties
 from served import PROTOCOLS, Place, environment, hear_interrupts, place, samples
 from strikes import struck_at
 

@@ -8,7 +8,7 @@ from onnx import helper
 
 import builders
 from covey.clear import run_clear
-from covey.compile import compile as compile_model
+from covey.compiled import compile as compile_model
 from covey.interval import Interval
 from covey.ir import Op
 from covey.model import load

@@ -14,7 +14,7 @@ import builders
 import covey
 import interpreter
 from covey import _core, layers
-from covey.compile import Compiled
+from covey.compiled import Compiled
 from covey.model import Model
 from covey.passes import scale_choice
 from rewriting import ops, same_function

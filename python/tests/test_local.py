@@ -21,8 +21,8 @@ import pytest
 import covey
 from command import DIGITS, Command
 from covey.clear import run_clear
-from covey.local import Parties, free_addresses, processors, write_configuration
 from covey.model import load
+from covey.parties import Parties, free_addresses, processors, write_configuration
 
 
 def alive(pid: int) -> bool:

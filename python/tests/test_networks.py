@@ -11,9 +11,9 @@ import pytest
 
 import covey
 from command import DIGITS, Command
-from covey.local import Parties
 from covey.models import ImageSpec
 from covey.models import samples as samples_of
+from covey.parties import Parties
 
 NETWORKS = {
     "digits": None,

@@ -23,8 +23,8 @@ from covey.clear import run_clear
 from covey.comparison import compare
 from covey.emit import HEADER_BYTES
 from covey.errors import OptionError
-from covey.local import Parties
 from covey.model import load
+from covey.parties import Parties
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 from torch import nn  # noqa: E402

@@ -12,7 +12,7 @@ import numpy as np
 
 from command import Command
 from covey.client import Client
-from covey.local import write_configuration
+from covey.parties import write_configuration
 from served import environment, place, samples
 
 

@@ -20,8 +20,8 @@ from covey.bench.networks import NetworkProfile
 from covey.bench.papers import PRESETS, find
 from covey.bench.pigeon import latency, layers, primitives, rows, throughput
 from covey.errors import OptionError
-from covey.local import Parties
 from covey.models import ImageSpec
+from covey.parties import Parties
 
 SMALL = ImageSpec("lenet5", "mnist", "avg")
 

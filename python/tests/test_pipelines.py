@@ -18,9 +18,9 @@ from covey.bench.papers import find
 from covey.bench.pipelines import ALL, NONE, VARIANTS, bed
 from covey.client import Client, mini_batches
 from covey.errors import OptionError
-from covey.local import Parties
 from covey.model import load
 from covey.models import ImageSpec
+from covey.parties import Parties
 
 
 def silent(done: int, total: int, what: str) -> None:

@@ -17,8 +17,8 @@ import covey
 from agreement import image
 from covey import _core
 from covey.clear import run_clear
-from covey.local import Parties
 from covey.model import load
+from covey.parties import Parties
 
 
 @pytest.fixture(scope="module", params=["trio", "quad", "two-party"])

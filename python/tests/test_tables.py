@@ -15,7 +15,7 @@ import covey
 import interpreter
 from agreement import image
 from covey import functions
-from covey.compile import prepare
+from covey.compiled import prepare
 from covey.drawing import Wanted, draw
 from covey.functions import Function
 from covey.integer_table import IntegerTable

@@ -12,7 +12,7 @@ import pytest
 
 import covey
 import keras_models
-from covey.local import Parties
+from covey.parties import Parties
 
 ALONE = "COVEY_TENSORFLOW"
 if os.environ.get(ALONE) != "1":

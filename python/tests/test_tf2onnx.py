@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import covey
 from covey.errors import CoveyError
-from covey.local import Parties
+from covey.parties import Parties
 from keras_models import GOLDEN, KEPT
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

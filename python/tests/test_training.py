@@ -18,8 +18,8 @@ import builders
 import covey
 from command import Command
 from covey.clear import ClearSession
-from covey.local import Parties
 from covey.model import load
+from covey.parties import Parties
 from covey.training.calibration import rehearse
 from covey.training.job import forms
 from covey.training.minibatches import Arrays, read, shuffled

@@ -17,7 +17,7 @@ import ensembles
 import exact
 import interpreter
 from covey._proto import program_pb2 as pb
-from covey.compile import prepare
+from covey.compiled import prepare
 from covey.lowering import Settings
 from covey.passes.scale_choice import choose
 from ensembles import agree, features, operations

@@ -15,7 +15,7 @@ import covey
 from command import DIGITS, Command
 from covey import _core, certificate
 from covey._proto import program_pb2 as pb
-from covey.compile import Prepared, prepare
+from covey.compiled import Prepared, prepare
 from covey.emit import HEADER_BYTES, program_file
 from covey.tuning import Validation, tune
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from covey import models
-from covey.local import Parties
 from covey.model import load
+from covey.parties import Parties
 from variants import compiled, measured
 
 SPECS = [

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import covey
-from covey.local import Parties, Party
+from covey.parties import Parties, Party
 from test_training import perceptron
 
 TIMEOUT = 2.0

@@ -15,7 +15,7 @@ from blake3 import blake3
 import covey
 from covey import models
 from covey.client import Progress
-from covey.compile import compile as compile_model
+from covey.compiled import compile as compile_model
 from covey.errors import CoveyError
 
 SOURCES = ("models", "importers", "ops", "passes", "_proto", "*.py", "bench/cache.py")

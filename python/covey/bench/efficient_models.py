@@ -12,7 +12,7 @@ from covey import _core
 from covey.bench.cells import Cell, Column, Preset, selected
 from covey.bench.networks import network
 from covey.client import Progress
-from covey.compile import prepare
+from covey.compiled import prepare
 from covey.cost_comparison import SERVED, Cost, Setting, cost_of, settings
 from covey.cost_split import PARTS
 from covey.errors import OptionError

@@ -17,7 +17,7 @@ from covey import _core, models
 from covey._proto import program_pb2 as pb
 from covey.bench.cache import kept
 from covey.client import Progress
-from covey.compile import compile as compile_model
+from covey.compiled import compile as compile_model
 from covey.emit import HEADER_BYTES
 from covey.errors import OptionError
 from covey.model import load

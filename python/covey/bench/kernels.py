@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from covey import _core
 from covey.bench.clock import RESOLVED
 from covey.client import Progress
-from covey.local import processors
+from covey.parties import processors
 
 Floats = npt.NDArray[np.float32]
 T = TypeVar("T")

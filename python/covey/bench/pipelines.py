@@ -17,9 +17,9 @@ from covey.client import Client, Progress
 from covey.comparison import compare
 from covey.config import read
 from covey.errors import CoveyError, OptionError
-from covey.local import Parties, local
 from covey.model import Model, load
 from covey.models import Spec
+from covey.parties import Parties, local
 from covey.protocols import PROTOCOLS
 from covey.result import NodeProfile, Profile, Results
 

@@ -23,7 +23,7 @@ from covey.bench.statistics import Summary
 from covey.clear import run_clear
 from covey.client import Phase, Progress
 from covey.comparison import compare
-from covey.compile import compile as compile_model
+from covey.compiled import compile as compile_model
 from covey.drawing import Wanted, draw
 from covey.errors import OptionError
 from covey.functions import GELU, SIGMOID, Function

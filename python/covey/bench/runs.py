@@ -13,8 +13,8 @@ from covey.bench.statistics import Summary
 from covey.client import Progress
 from covey.errors import OptionError
 from covey.inputs import Data
-from covey.local import Parties, local
 from covey.model import Model
+from covey.parties import Parties, local
 from covey.result import NodeProfile, PartyUsage, Profile, Result, Work
 
 BenchPhase = Literal["joint", "online", "stored"]

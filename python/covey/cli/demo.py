@@ -62,8 +62,8 @@ def _run(
     from covey.clear import run_clear
     from covey.comparison import compare
     from covey.inputs import load_arrays, read_inputs
-    from covey.local import counted, local
     from covey.model import load
+    from covey.parties import counted, local
 
     def tell(text: str) -> None:
         if not quiet:

@@ -15,7 +15,7 @@ from covey._version import __version__
 from covey.cli import console, holdings
 from covey.cli.keys import EXPIRY_WARNING_DAYS
 from covey.cli.options import Json
-from covey.local import processors
+from covey.parties import processors
 
 LEAST_MEMORY = 2 * 10**9
 

@@ -80,7 +80,7 @@ def compile_(
     as_json: Json = False,
 ) -> None:
     """Compile a model: a public program, its secret weights and a report, three files."""
-    from covey.compile import compile as compile_model
+    from covey.compiled import compile as compile_model
 
     if output is not None and output.suffix != ".covey":
         raise OptionError(f"the program goes to a .covey file, not '{output}': use -o {output.with_suffix('.covey')}")

@@ -60,8 +60,8 @@ def run(
     """Run a model on inputs, with all parties as processes on this machine."""
     from covey.cli.outputs import check_output_path, show
     from covey.inputs import read_inputs
-    from covey.local import local as local_parties
     from covey.model import load
+    from covey.parties import local as local_parties
     from covey.plot import check_plot
 
     kind = check_protocol(protocol)

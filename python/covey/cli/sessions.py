@@ -32,7 +32,7 @@ def session_of(
     Raises `OptionError` where neither is asked for.
     """
     from covey.client import Client
-    from covey.local import local as local_parties
+    from covey.parties import local as local_parties
 
     if config is not None:
         warn_of_own_expiry(config)

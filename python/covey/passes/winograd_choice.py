@@ -16,7 +16,7 @@ from covey.passes.scale_choice import choose
 from covey.passes.winograd import candidates
 
 if TYPE_CHECKING:
-    from covey.compile import Compiled, Prepared
+    from covey.compiled import Compiled, Prepared
 
 PROTOCOL, METHOD = "two-party", "ot"
 """Who the bytes are counted for."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from covey import data as calibration_data
-from covey.compile import Compiled, Prepared
+from covey.compiled import Compiled, Prepared
 from covey.errors import DataError, DoesNotFitError, OptionError
 from covey.importers.source import Source
 from covey.inputs import Data

@@ -6,8 +6,8 @@ from covey.bench.cells import Cell
 from covey.bench.model import Outcome, Setting
 from covey.bench.networks import network
 from covey.bench.runs import BenchPhase
-from covey.local import processors
 from covey.models import ImageSpec
+from covey.parties import processors
 
 PROTOCOLS = {"3PC": "trio", "4PC": "quad"}
 """By the paper's names."""
