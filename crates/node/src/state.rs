@@ -100,6 +100,13 @@ impl Claim {
     }
 }
 
+/// Closing the file alone would not do: a child process that starts meanwhile has it open, too, until it runs its own program.
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 /// The file to be locked, in a folder made if need be.
 fn lock_file(folder: &Path) -> Result<File, NodeError> {
     let open = || {

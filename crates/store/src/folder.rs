@@ -1,13 +1,12 @@
 //! A folder of batches: each a directory of files, made under another name and put in place whole, and removed by name before its files
 //! are overwritten. While a folder is open no other process can open it.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{
-    BatchName, Result, StoreError, UNFINISHED, create_private_directory, failed, hex, lock_directory, parse, remove,
-    sync_directory,
+    BatchName, Locked, Result, StoreError, UNFINISHED, create_private_directory, failed, hex, lock_directory, parse,
+    remove, sync_directory,
 };
 
 /// One party's batches, of a type that knows what is in them.
@@ -16,7 +15,7 @@ pub struct Folder<B> {
     batches: Mutex<Vec<B>>,
     /// Those that cannot be used.
     damaged: Mutex<Vec<PathBuf>>,
-    _lock: File,
+    _lock: Locked,
 }
 
 /// What every batch in a folder has.

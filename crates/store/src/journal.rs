@@ -10,12 +10,12 @@
 //! What a journal cannot know is that an older copy of it was put back. Where two parties hold the two sides of the material,
 //! each takes the larger of both positions when they meet ([`Journal::advance`]).
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::{Kind, Result, create_private, failed, refuse};
+use crate::{Kind, Locked, Result, create_private, failed, refuse};
 
 const MAGIC: [u8; 8] = *b"COVEYJN2";
 const PAGE: usize = 4096;
@@ -27,7 +27,7 @@ const SLOT: usize = 3 * 8 + DIGEST;
 
 /// How much of some material is gone. While it is open no other process can open it.
 pub struct Journal {
-    file: File,
+    file: Locked,
     path: PathBuf,
     id: [u8; 32],
     total: u64,
@@ -82,12 +82,8 @@ fn read_slot(id: &[u8; 32], page: &[u8]) -> Option<(u64, Mark)> {
     (page[..SLOT + DIGEST] == slot(id, number(0), &mark)).then_some((number(0), mark))
 }
 
-/// Keeps other processes out until the file is closed.
-fn lock(file: &File, path: &Path) -> Result<()> {
-    file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => refuse(path, "another process uses this material"),
-        TryLockError::Error(error) => failed(path, "lock it")(error),
-    })
+fn lock(file: File, path: &Path) -> Result<Locked> {
+    Locked::new(file, path, path, "another process uses this material")
 }
 
 impl Journal {
@@ -105,7 +101,7 @@ impl Journal {
         }
         let mut file = create_private(path)?;
         file.write_all(&pages).and_then(|()| file.sync_all()).map_err(failed(path, "write it"))?;
-        lock(&file, path)?;
+        let file = lock(file, path)?;
         Ok(Journal { file, path: path.into(), id, total, mark: Mark::default(), sequence: 1, broken: false })
     }
 
@@ -114,10 +110,10 @@ impl Journal {
     /// # Errors
     /// If it is not one of this kind, is open elsewhere, or any part of it does not verify.
     pub fn open(path: &Path, kind: &Kind) -> Result<Journal> {
-        let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed(path, "open it"))?;
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed(path, "open it"))?;
+        let mut file = lock(file, path)?;
         let mut pages = Vec::new();
-        lock(&file, path)?;
-        (&mut file).take(FILE as u64 + 1).read_to_end(&mut pages).map_err(failed(path, "read it"))?;
+        file.file().take(FILE as u64 + 1).read_to_end(&mut pages).map_err(failed(path, "read it"))?;
         let damaged = |what: &str| {
             refuse(
                 path,
@@ -231,10 +227,10 @@ impl Journal {
         }
         let sequence = self.sequence + 1;
         self.broken = true;
-        self.file
-            .seek(SeekFrom::Start((PAGE * (1 + sequence as usize % 2)) as u64))
-            .and_then(|_| self.file.write_all(&slot(&self.id, sequence, &mark)))
-            .and_then(|()| self.file.sync_data())
+        let file = self.file.file();
+        file.seek(SeekFrom::Start((PAGE * (1 + sequence as usize % 2)) as u64))
+            .and_then(|_| file.write_all(&slot(&self.id, sequence, &mark)))
+            .and_then(|()| file.sync_data())
             .map_err(failed(&self.path, "mark material as used"))?;
         (self.sequence, self.mark, self.broken) = (sequence, mark, false);
         Ok(())
@@ -285,9 +281,12 @@ mod tests {
         let journal = Journal::create(&path, &KIND, [5; 32], 1000).unwrap();
         assert!(error(&path).contains("another process"), "{}", error(&path));
         assert!(Journal::create(&path, &KIND, [5; 32], 1000).is_err());
+        // As a child process has it from its start until it runs its own program.
+        let inherited = journal.file.0.try_clone().unwrap();
         drop(journal);
         assert!(Journal::open(&path, b"other   ").err().unwrap().to_string().contains("kind"));
         Journal::open(&path, &KIND).unwrap();
+        drop(inherited);
     }
 
     /// Whatever part of a mark reached the disk, an opening afterwards gives nothing that was given before.

@@ -85,18 +85,39 @@ pub fn sync_directory(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the directory if need be, and keeps other processes out of it until the file is closed.
-pub(crate) fn lock_directory(place: &Path) -> Result<File> {
+/// A file that keeps other processes out of what it belongs to.
+pub(crate) struct Locked(File);
+
+impl Locked {
+    /// Locks the file at `path`; where another process has it, `in_use` is refused with `busy`.
+    pub fn new(file: File, path: &Path, in_use: &Path, busy: &str) -> Result<Locked> {
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => refuse(in_use, busy),
+            TryLockError::Error(error) => failed(path, "lock it")(error),
+        })?;
+        Ok(Locked(file))
+    }
+
+    /// The file, to be read and written.
+    pub fn file(&mut self) -> &mut File {
+        &mut self.0
+    }
+}
+
+/// Closing the file alone would not do: a child process that starts meanwhile has it open, too, until it runs its own program.
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+/// Makes the directory if need be, and keeps other processes out of it.
+pub(crate) fn lock_directory(place: &Path) -> Result<Locked> {
     if !place.is_dir() {
         create_private_directory(place)?;
     }
     let path = place.join(LOCK);
-    let file = open_private(&path)?;
-    file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => refuse(place, "another process uses this stock"),
-        TryLockError::Error(error) => failed(&path, "lock it")(error),
-    })?;
-    Ok(file)
+    Locked::new(open_private(&path)?, &path, place, "another process uses this stock")
 }
 
 /// Removes a directory, if it is there. Its files are overwritten first: what is merely deleted stays on the disk.
