@@ -30,7 +30,7 @@ def running() -> None:
     """Raises `KeyboardInterrupt` from now on, as usual."""
     if signal.getsignal(signal.SIGINT) is _leave:
         sys.unraisablehook = _again
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _raise)
 
 
 def ending() -> None:
@@ -39,12 +39,33 @@ def ending() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def _raise(number: int, frame: FrameType | None) -> None:
+    """`KeyboardInterrupt`, but not while a module is imported: extension modules crash where their start is cut off."""
+    if _imports(frame):
+        _strike_soon()
+    else:
+        signal.default_int_handler(number, frame)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _again(unraisable: sys.UnraisableHookArgs) -> None:
     """Where Python can raise nothing, as in a weak reference's callback, Ctrl-C would be lost: it comes again soon."""
-    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        _strike_soon()
+    else:
         sys.__unraisablehook__(unraisable)
-        return
-    later = threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,))
+
+
+def _strike_soon() -> None:
+    """To the main thread, so that what it waits for ends, too."""
+    later = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     later.daemon = True
     later.start()
 

@@ -26,6 +26,15 @@ from strikes import struck_at
 MOMENTS = int(os.environ.get("COVEY_INTERRUPTS", "4"))
 """How often each command is interrupted."""
 
+SCRIPT = """\
+import os
+from covey import _interrupt
+os.close(int(os.environ.pop("STARTED")))
+from covey.cli import main
+main()
+"""
+"""The command `covey`, which closes a pipe as soon as it handles Ctrl-C itself."""
+
 
 @pytest.fixture(scope="module", params=PROTOCOLS)
 def anywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
@@ -35,19 +44,25 @@ def anywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def run(call: list[str], folder: Path, strike_after: float | None) -> tuple[int, str, float]:
     """Exit code, stderr and seconds of a command that uses `folder` for its temporary files."""
-    variables = {**environment(), "TMPDIR": str(folder)}
+    started, write = os.pipe()
+    variables = {**environment(), "TMPDIR": str(folder), "STARTED": str(write)}
+    script = folder / "covey"
+    script.write_text(SCRIPT)
     start = time.monotonic()
     with subprocess.Popen(
-        [sys.executable, "-m", "covey", *call],
+        [sys.executable, script, *call],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=variables,
+        pass_fds=[write],
         preexec_fn=hear_interrupts,
     ) as process:
+        os.close(write)
+        # Before the interpreter has read our package there is nobody who could say anything.
+        os.read(started, 1)
+        os.close(started)
         if strike_after is not None:
-            # Before the interpreter has read our package there is nobody who could say anything.
-            wait_for_package(process)
             time.sleep(strike_after)
             process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
@@ -55,18 +70,6 @@ def run(call: list[str], folder: Path, strike_after: float | None) -> tuple[int,
         # whoever handled it: a shell says 130 of both.
         code = 130 if process.returncode == -signal.SIGINT else process.returncode
         return code, err, time.monotonic() - start
-
-
-def wait_for_package(process: subprocess.Popen[str]) -> None:
-    """Wait until the process handles the signal itself."""
-    while process.poll() is None:
-        with open(f"/proc/{process.pid}/status") as status:
-            caught = next(line for line in status if line.startswith("SigCgt:"))
-        with open(f"/proc/{process.pid}/maps") as maps:
-            numpy = "numpy" in maps.read()
-        if int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1 and numpy:
-            return
-        time.sleep(0.005)
 
 
 def strike_all(call: list[object], folder: Path, *, ends_with: int = 0) -> list[int]:
@@ -135,6 +138,21 @@ def test_ctrl_c_at_every_line_of_starting_and_ending(tmp_path: Path, monkeypatch
         assert not processes_about(tmp_path), line
         line += 1
     assert line > 100
+
+
+def test_ctrl_c_waits_until_a_module_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "struck.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\nwhole = True\n")
+    script = tmp_path / "covey"
+    script.write_text(
+        "import signal, time\nfrom covey import _interrupt\n_interrupt.running()\n"
+        "try:\n    import struck\n    print(struck.whole, flush=True)\n    time.sleep(20)\n"
+        "except KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    call = [sys.executable, script]
+    done = subprocess.run(
+        call, capture_output=True, text=True, timeout=15, check=True, env=environment(), preexec_fn=hear_interrupts
+    )
+    assert done.stdout == "True\ninterrupted\n"
 
 
 def processes_about(folder: Path) -> list[str]:
