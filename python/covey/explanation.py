@@ -20,6 +20,7 @@ from covey.protocols import PROTOCOLS
 from covey.result import NodeProfile
 from covey.shown import Shown
 from covey.tables import amount, cell, duration, profile_table, table
+from covey.training.opening import steps_between
 
 MOST_BYTES = 5
 """Nodes that are listed once more, because they send the most."""
@@ -161,8 +162,23 @@ def explanation(
 
 def is_training(program: Program) -> bool:
     """Whether the program is a training job's step."""
-    shared, opened = ({entry["name"] for entry in entries} for entries in (program.inputs, program.outputs))
-    return bool(program.carried) and "labels" in shared and "loss" in opened
+    try:
+        steps_between(entry["name"] for entry in program.outputs)
+    except ValueError:
+        return False
+    return bool(program.carried) and "labels" in {entry["name"] for entry in program.inputs}
+
+
+def _what_training_reveals(program: Program, opens_weights: bool) -> list[str]:
+    steps = steps_between(entry["name"] for entry in program.outputs)
+    if steps is None:
+        return ["weights that open tell about the records that they were trained on"] if opens_weights else []
+    return [
+        "a training job's losses are means over a minibatch, under weights that earlier ones shaped"
+        + (f", and open as sums over {steps} steps, 0 in between" if steps > 1 else "")
+        + ": they tell about its records"
+        + (", and so do weights that open" if opens_weights else "")
+    ]
 
 
 def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
@@ -174,7 +190,9 @@ def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
     lines = [
         "to every party: the architecture with node names, shapes and scales, the ring, the declared ranges and "
         "classes of inputs, a power-of-two bound for each tensor, batch size and timing",
-        f"to the result's owner alone: the output {names}{rounded}{softmax if postprocessed else ''}",
+        f"to the result's owner alone: the output {names}{rounded}{softmax if postprocessed else ''}"
+        if program.outputs
+        else "to nobody: a run opens nothing",
     ]
     if program.carried:
         names = ", ".join(entry["name"] for entry in program.carried)
@@ -186,10 +204,7 @@ def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
         if opened:
             lines.append(f"to the data owner alone, once, where it ends a sequence: {opened}")
         if is_training(program):
-            lines.append(
-                "a training job's losses are means over a minibatch, under weights that earlier ones shaped: they tell "
-                "about its records" + (", and so do weights that open" if opened else "")
-            )
+            lines += _what_training_reveals(program, bool(opened))
     if program.calibrated:
         lines.append(
             f"bounds of {len(program.calibrated)} nodes come from calibration data; an input beyond them gives a wrong "

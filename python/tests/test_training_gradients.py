@@ -15,8 +15,9 @@ import training_networks as networks
 from covey import reference
 from covey.training import optimizers
 from covey.training.losses import LABELS
+from covey.training.opening import LOSS
 from covey.training.optimizers import SGD, Adam, adamw
-from covey.training.step import LOSS, make
+from covey.training.step import make
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

@@ -9,9 +9,9 @@ use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 /// x * multiplier, that of the run; scales add.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheduled {
-    /// One after the other; the last one stays.
+    /// One after the other; the last one stays, or the first one follows it.
     pub multipliers: Vec<i64>,
-    /// How many runs each multiplier but the last is that of.
+    /// How many runs each multiplier is that of. Where the last one stays it has no entry.
     pub runs: Vec<u64>,
     /// Fractional bits of the multipliers.
     pub scale: u32,
@@ -20,13 +20,22 @@ pub struct Scheduled {
 impl Scheduled {
     /// That of a run.
     fn multiplier(&self, run: u64) -> Option<i64> {
-        let mut left = run;
+        let mut left = if self.repeats() { run % self.total().max(1) } else { run };
         let ended = self.runs.iter().take_while(|&&runs| {
             let over = left >= runs;
             left = left.saturating_sub(runs);
             over
         });
         self.multipliers.get(ended.count()).copied()
+    }
+
+    /// Whether the multipliers begin anew after the last one.
+    fn repeats(&self) -> bool {
+        self.runs.len() == self.multipliers.len()
+    }
+
+    fn total(&self) -> u64 {
+        self.runs.iter().fold(0u64, |sum, &runs| sum.saturating_add(runs))
     }
 }
 
@@ -35,10 +44,10 @@ impl Operator for Scheduled {
 
     fn options(&self) -> String {
         let first = self.multipliers.first().copied().unwrap_or_default();
+        let (count, runs) = (self.multipliers.len(), self.total());
         match (&self.multipliers[..], &self.runs[..]) {
+            _ if self.repeats() => format!("{count} multipliers in turn over {runs} runs, scale {}", self.scale),
             ([.., last], [.., _]) => {
-                let runs = self.runs.iter().fold(0u64, |sum, &runs| sum.saturating_add(runs));
-                let count = self.multipliers.len();
                 format!("{count} multipliers, {first} first and {last} from run {runs} on, scale {}", self.scale)
             }
             _ => format!("multiplier {first}, scale {}", self.scale),
@@ -47,9 +56,9 @@ impl Operator for Scheduled {
 
     fn result_type(&self, inputs: &[&Value], _: &Value, ring: Ring) -> Result<TensorType, String> {
         let [x] = operands(inputs)?;
-        if self.multipliers.is_empty() || self.runs.len() != self.multipliers.len() - 1 {
+        if self.multipliers.is_empty() || !self.repeats() && self.runs.len() != self.multipliers.len() - 1 {
             return Err(format!(
-                "has {} multipliers and the runs of {}: give one at least, and the runs of all but the last",
+                "has {} multipliers and the runs of {}: give one at least, and the runs of all, or of all but the last",
                 self.multipliers.len(),
                 self.runs.len()
             ));
@@ -93,6 +102,8 @@ mod tests {
         };
         assert_eq!(multipliers(&[7], &[]), [7; 8]);
         assert_eq!(multipliers(&[7, -2, 5], &[1, 4]), [7, -2, -2, -2, -2, 5, 5, 5]);
+        assert_eq!(multipliers(&[0, 1], &[2, 1]), [0, 0, 1, 0, 0, 1, 0, 0], "in turn");
+        assert_eq!(multipliers(&[4], &[3]), [4; 8]);
         let endless = Scheduled { multipliers: vec![1, 2, 3], runs: vec![u64::MAX, u64::MAX], scale: 0 };
         assert_eq!([0, u64::MAX - 1, u64::MAX].map(|run| endless.multiplier(run)), [Some(1), Some(1), Some(2)]);
     }

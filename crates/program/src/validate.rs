@@ -26,8 +26,8 @@ pub(crate) fn check(parts: &Parts) -> Result<(), ProgramError> {
     if let Err(problem) = check_text(&parts.producer) {
         return invalid(format!("its producer {problem}"));
     }
-    if parts.outputs.is_empty() || parts.inputs.is_empty() {
-        return invalid("it needs at least one input and one output".into());
+    if parts.inputs.is_empty() || parts.outputs.is_empty() && parts.carried.is_empty() {
+        return invalid("it needs at least one input, and one output or carried value".into());
     }
     if parts.postprocess.len() != parts.outputs.len() {
         return invalid(format!(

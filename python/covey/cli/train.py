@@ -72,6 +72,13 @@ Compile = Annotated[
 OpenWeights = Annotated[
     bool, typer.Option("--open-weights", help="The job opens what was trained to the data owner, at its end.")
 ]
+OpenLosses = Annotated[
+    str,
+    typer.Option(
+        metavar="step|epoch|never|STEPS",
+        help="Which losses the data owner learns: each step's, sums over an epoch of --data or so many steps, or none.",
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -120,6 +127,7 @@ def train(
     scale: Scale = None,
     compile_only: Compile = None,
     open_weights: OpenWeights = False,
+    open_losses: OpenLosses = "step",
     out: Out = None,
     checkpoints: Checkpoints = None,
     every: Every = 50,
@@ -166,6 +174,7 @@ def train(
             freeze=freeze or (),
             batch_norm="frozen" if freeze_batch_norm else "train",
             open_weights=open_weights or out is not None,
+            open_losses=_between(open_losses, labels, batch),
             dropout=dropout,
             stochastic_rounding=stochastic_rounding,
             scale=scale,
@@ -210,6 +219,19 @@ def train(
         again_until(attempt, 60 * patience, lambda: RunFile.kept_in(checkpoints), console.note, begun=begun)
 
 
+def _between(text: str, labels: Path | None, batch: int) -> int | None:
+    """Steps from one opened loss to the next."""
+    from covey.training.minibatches import steps_of_epoch
+
+    if text == "never":
+        return None
+    if text == "epoch":
+        return steps_of_epoch(labels, batch)
+    if text != "step" and not text.isdecimal():
+        raise OptionError(f"--open-losses {text} is unknown: use step, epoch, never or a number of steps")
+    return 1 if text == "step" else int(text)
+
+
 def _check_out(out: Path | None, model: Path) -> None:
     suffix = model.suffix.lower()
     known = [".npz", ".safetensors", *([suffix] if suffix != ".covey" else [])]
@@ -243,8 +265,9 @@ def _show(epoch: Epoch, as_json: bool) -> None:
     if as_json:
         console.say(json.dumps({**asdict(epoch), "accuracy": epoch.accuracy}))
         return
-    right = "" if epoch.accuracy is None else f"  {epoch.accuracy:.1%} right"
+    loss = "" if epoch.loss is None else f"loss {epoch.loss:.4f}  "
+    right = "" if epoch.accuracy is None else f"{epoch.accuracy:.1%} right  "
     console.say(
-        f"epoch {epoch.number}  loss {epoch.loss:.4f}{right}  {epoch.steps} steps, "
+        f"epoch {epoch.number}  {loss}{right}{epoch.steps} steps, "
         f"{console.duration(epoch.seconds / epoch.steps)} and {console.amount(epoch.bytes / epoch.steps)} each"
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from covey import reference
 from covey.interval import Array
-from covey.training.step import LOSS, RIGHT, Step
+from covey.training.step import Step
 
 
 @dataclass
@@ -35,7 +35,7 @@ def rehearse(step: Step, batches: Iterable[Mapping[str, Array]], runs: Iterable[
     graph = step.graph
     found = Rehearsal()
     found.carried = {name: np.zeros((1, *graph.values[name].shape)) for name in graph.carried}
-    kept = set(graph.outputs)
+    kept = {*graph.outputs, step.loss, *([step.right] if step.right is not None else [])}
     for batch, run in zip(batches, itertools.count() if runs is None else runs, strict=False):
         outputs: dict[str, Array] = {}
         with np.errstate(all="ignore"):  # a loss that is no number says so
@@ -45,7 +45,7 @@ def rehearse(step: Step, batches: Iterable[Mapping[str, Array]], runs: Iterable[
                 if name in kept:
                     outputs[name] = value
         found.carried = {name: outputs[after] for name, after in graph.carried.items()}
-        found.losses.append(outputs[LOSS].item())
-        if RIGHT in outputs:
-            found.right.append(outputs[RIGHT].item())
+        found.losses.append(outputs[step.loss].item())
+        if step.right is not None:
+            found.right.append(outputs[step.right].item())
     return found

@@ -20,6 +20,7 @@ from covey.ir import Graph
 from covey.lowering import MARGIN, Settings
 from covey.ops.quotient import Inverse, Quotient
 from covey.ops.scalar import Scalar
+from covey.passes.dead_nodes import remove_dead_nodes
 from covey.passes.scale_choice import Choice, choose
 from covey.training.calibration import Rehearsal, rehearse
 from covey.training.losses import LABELS
@@ -44,6 +45,9 @@ FEWEST_STEPS, MOST_STEPS = 8, 64
 
 REHEARSED = 2e8
 """So many elements are computed in these steps, or little more, as far as the fewest of them allow."""
+
+MOST_STEPS_OF_A_SUM = 1 << 16
+"""The most steps that losses are summed over before they open."""
 
 DIVERGED = 1e3
 """So many times the first loss is that of no training."""
@@ -87,6 +91,7 @@ def compile_training(
     freeze: Sequence[str] = (),
     batch_norm: str = "train",
     open_weights: bool = False,
+    open_losses: int | None = 1,
     dropout: bool = False,
     stochastic_rounding: bool = False,
     scale: int | None = None,
@@ -103,11 +108,14 @@ def compile_training(
     "frozen" batch normalisation takes the model's own statistics. With `dropout` the model's Dropout layers drop
     elements, other ones in each step, whatever mode a module is in. With `stochastic_rounding` weights are rounded up
     or down at random, right on average, and not to the nearest. With `open_weights` what was trained opens to the data
-    owner where it ends the training; otherwise it never opens. The order of the calibration data and all public coins
-    follow from `seed`.
+    owner where it ends the training; otherwise it never opens. The loss of each step opens to it, and how many labels
+    were right; with `open_losses` the sums over so many steps do, and with None nothing. The order of the calibration
+    data and all public coins follow from `seed`.
 
     Raises a `CoveyError` that names what cannot be trained, and the way out.
     """
+    if open_losses is not None and not 1 <= open_losses <= MOST_STEPS_OF_A_SUM:
+        raise OptionError(f"losses of {open_losses} steps: give 1 to {MOST_STEPS_OF_A_SUM}, or None for none")
     step = make(
         model,
         example_inputs,
@@ -117,6 +125,7 @@ def compile_training(
         freeze=freeze,
         batch_norm=batch_norm,
         open_weights=open_weights,
+        open_losses=open_losses or 1,
         dropout=dropout,
         stochastic_rounding=stochastic_rounding,
         seed=seed,
@@ -133,6 +142,9 @@ def compile_training(
             f"in floating point the loss is {found.losses[-1]:.3g} after {len(found.losses)} steps: use a smaller "
             f"learning rate, or normalise the data"
         )
+    if open_losses is None:
+        step.graph.outputs = [name for name in step.graph.outputs if name not in (step.loss, step.right)]
+        remove_dead_nodes(step.graph)
     return _compiled(step, found, ranges, scale, steps)
 
 
@@ -181,6 +193,8 @@ def _compiled(
         name: max(max(abs(low), abs(high)) * step.growing.get(name, 1.0), step.reach.get(name, 0.0)) * BEYOND
         for name, (low, high) in found.spans.items()
     }
+    for each in step.sums:
+        magnitudes[each.total] = each.steps * magnitudes[each.of]
     sources = dict.fromkeys(ranges, "declared")
     for name in graph.inputs:
         if name in graph.carried:

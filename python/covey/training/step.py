@@ -22,14 +22,12 @@ from covey.passes.relu_before_moves import relu_before_moves
 from covey.training.builder import Builder
 from covey.training.differentiate import differentiate
 from covey.training.losses import LABELS, Loss, loss_of
+from covey.training.opening import LOSS, RIGHT, Sum, output_name, summed
 from covey.training.optimizers import Next, Optimizer, Variable
 from covey.training.parameters import View, chosen, model_of, views
 
 OPENED = "trained."
 """What the names of values that open at the end begin with; the model's own name follows."""
-
-LOSS, RIGHT = "loss", "right"
-"""The outputs of a step: the mean loss of the minibatch, and how many labels it got right."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,11 @@ class Step:
     spans: dict[str, tuple[float, float]]
     labels: int
     """Labels of a minibatch."""
+    loss: str
+    """The mean loss of the minibatch, which may not open."""
+    right: str | None
+    """How many labels the minibatch got right."""
+    sums: list[Sum]
 
 
 def make(
@@ -72,6 +75,7 @@ def make(
     freeze: Sequence[str] = (),
     batch_norm: str = "train",
     open_weights: bool = False,
+    open_losses: int = 1,
     dropout: bool = False,
     stochastic_rounding: bool = False,
     seed: int = 0,
@@ -110,7 +114,12 @@ def make(
     nexts, trained = _stepped(build, stacked, optimizer, made, gradients)
     if open_weights:
         _opened(build, trained)
-    return _finished(build, model, made, nexts, trained)
+    opens = made
+    sums: list[Sum] = []
+    if open_losses > 1:
+        opens, carried, sums = summed(build, made, open_losses)
+        nexts += carried
+    return _finished(build, model, (made, opens, open_losses), nexts, trained, sums)
 
 
 def _name_of(source: Source) -> str | None:
@@ -236,11 +245,19 @@ def _running(build: Builder, parameter: str, statistic: Value, momentum: float) 
 
 
 def _finished(
-    build: Builder, model: Graph, loss: Loss, nexts: list[Next], trained: list[tuple[str, Array, Next]]
+    build: Builder,
+    model: Graph,
+    losses: tuple[Loss, Loss, int],
+    nexts: list[Next],
+    trained: list[tuple[str, Array, Next]],
+    sums: list[Sum],
 ) -> Step:
-    """The graph with products of secrets in the place of layers whose weights are trained."""
-    graph = build.graph
-    graph.outputs = [loss.loss.name, *([loss.right.name] if loss.right is not None else [])]
+    """The graph with products of secrets in the place of layers whose weights are trained.
+
+    `losses` are that of a step, what opens of it, and over how many steps that is.
+    """
+    graph, (loss, opens, steps) = build.graph, losses
+    graph.outputs = [opens.loss.name, *([opens.right.name] if opens.right is not None else [])]
     graph.outputs += [each.after.name for each in nexts]
     graph.carried = {each.carried.name: each.after.name for each in nexts}
     final = Builder(graph.name, build.count)
@@ -269,9 +286,12 @@ def _finished(
     made.carried = {name: known[after].name for name, after in graph.carried.items()}
     made.opened = {name: known[opens].name for name, opens in graph.opened.items()}
     remove_dead_nodes(made)
-    _name_output(made, 0, LOSS, DType.FLOAT)
-    if loss.right is not None:
-        _name_output(made, 1, RIGHT, DType.INDEX)
+    opened = {opens.loss.name: _name_output(made, 0, output_name(LOSS, steps), DType.FLOAT)}
+    if opens.right is not None:
+        opened[opens.right.name] = _name_output(
+            made, 1, output_name(RIGHT, steps), DType.INDEX if steps == 1 else DType.FLOAT
+        )
+    final_name = {name: opened.get(name, value.name) for name, value in known.items()}
     statistics = {running.parameter for running in build.running}
     entries = [
         Trained(name, initial, each.carried.name, known[each.after.name].name, name in statistics)
@@ -286,10 +306,13 @@ def _finished(
         {known[name].name: most for name, most in build.reach.items()},
         {known[name].name: span for name, span in build.spans.items()},
         graph.values[LABELS].size,
+        final_name[loss.loss.name],
+        None if loss.right is None else final_name[loss.right.name],
+        [Sum(final_name[each.total], final_name[each.of], each.steps) for each in sums],
     )
 
 
-def _name_output(graph: Graph, index: int, name: str, dtype: DType) -> None:
+def _name_output(graph: Graph, index: int, name: str, dtype: DType) -> str:
     """Give an output the name that users see."""
     old, name = graph.outputs[index], graph.fresh(name)
     node = graph.producer(old)
@@ -297,3 +320,4 @@ def _name_output(graph: Graph, index: int, name: str, dtype: DType) -> None:
     node.output = name
     graph.values[name] = replace(graph.values.pop(old), name=name, dtype=dtype)
     graph.redirect(old, name)
+    return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import secrets
 import time
@@ -18,9 +19,10 @@ from covey.errors import CoveyError, DataError, ModelError, OptionError, PartyLo
 from covey.inputs import Data
 from covey.training.losses import LABELS
 from covey.training.minibatches import Records, forms_of, read, shuffled
+from covey.training.opening import LOSS, RIGHT, output_name, steps_between
 from covey.training.run_file import RunFile
 from covey.training.shared import SharedData, SharedRecords, attached
-from covey.training.step import LOSS, OPENED, RIGHT
+from covey.training.step import OPENED
 
 if TYPE_CHECKING:
     from covey._core import Program
@@ -61,9 +63,12 @@ class Keeping(Runs, Protocol):
 
 @dataclass(frozen=True)
 class Steps:
-    """What some steps came to. `bytes` is the payload on all links, offline included."""
+    """What some steps came to. `bytes` is the payload on all links, offline included.
 
-    loss: float
+    `loss` is the mean of those that opened, None where none did; `right` counts of `labels`, those of the same steps.
+    """
+
+    loss: float | None
     right: int | None
     labels: int
     steps: int
@@ -74,12 +79,12 @@ class Steps:
     @property
     def accuracy(self) -> float | None:
         """The part of the labels that the model got right, before each step."""
-        return None if self.right is None else self.right / self.labels
+        return None if self.right is None or not self.labels else self.right / self.labels
 
 
 @dataclass(frozen=True)
 class Epoch(Steps):
-    """One pass over the data; `number` counts from 1, and `losses` are those of its steps."""
+    """One pass over the data; `number` counts from 1, and `losses` are those that opened in its steps."""
 
     number: int = 0
     losses: list[float] = field(default_factory=list, repr=False)
@@ -100,6 +105,7 @@ class Trainer:
         self.program = session.program
         self.forms, self.batch = forms_of(self.program)
         self.labels = _labels_of(self.program)
+        self._between = steps_between(entry["name"] for entry in self.program.outputs)
         self._session = session
         self._taken, self._ended = 0, False
         # In the clear a step that passes a bound is named; with parties a request of several takes less time.
@@ -196,20 +202,27 @@ class Trainer:
                 self._keep_every()
                 if progress is not None:
                     taken = (number - 1) * batches + len(losses)
-                    progress(taken, epochs * batches, f"epoch {number} of {epochs}, loss {losses[-1]:.4f}")
-            known = [count for count in right if count is not None]
+                    progress(taken, epochs * batches, f"epoch {number} of {epochs}{_last(losses)}")
             yield Epoch(
-                loss=float(np.mean(losses)),
-                right=sum(known) if len(known) == len(right) else None,
-                labels=self.labels * len(losses),
+                **self._opened(losses, right),
                 steps=len(losses),
                 seconds=time.perf_counter() - start,
                 bytes=sum(part.bytes for part in parts),
                 rounds=sum(part.rounds for part in parts),
                 number=number,
-                losses=losses,
+                losses=[loss for loss in losses if not math.isnan(loss)],
             )
         self._keep()
+
+    def _opened(self, losses: list[float], right: list[int | None]) -> dict[str, Any]:
+        """Of steps that came to this: the mean loss, the labels got right, and of how many."""
+        opened = [loss for loss in losses if not math.isnan(loss)]
+        known = [count for count in right if count is not None]
+        return {
+            "loss": float(np.mean(opened)) if opened else None,
+            "right": sum(known) if len(known) == len(opened) > 0 else None,
+            "labels": self.labels * len(opened) * (self._between or 0),
+        }
 
     def _recorded(self, start: int, count: int) -> tuple[list[float], list[int | None]]:
         """What so many steps of the run from `start` on came to."""
@@ -262,23 +275,30 @@ class Trainer:
             raise kind(f"{which}: {error}") from None
         self._taken += len(minibatches)
         results: list[Result] = done.results
-        found = [float(result.outputs[LOSS].item()) for result in results]
-        counts = [int(one.outputs[RIGHT].item()) if RIGHT in one.outputs else None for one in results]
+        first = self._taken - len(results)
+        found, counts = zip(*(self._what_opened(first + i, one) for i, one in enumerate(results)), strict=True)
         if self._run is not None:
-            self._run.took(found, counts)
+            self._run.took(list(found), list(counts))
         if losses is not None and right is not None:
             losses += found
             right += counts
         total = done.work.profile.total
         return Steps(
-            loss=float(np.mean(found)),
-            right=sum(count or 0 for count in counts) if RIGHT in results[0].outputs else None,
-            labels=self.labels * len(results),
+            **self._opened(list(found), list(counts)),
             steps=len(results),
             seconds=time.perf_counter() - start,
             bytes=total.bytes,
             rounds=total.rounds,
         )
+
+    def _what_opened(self, step: int, result: Result) -> tuple[float, int | None]:
+        """The loss that opened in a step, or no number, and how many labels were right in the steps that it is of."""
+        steps = self._between
+        if steps is None or (step + 1) % steps:
+            return math.nan, None
+        right = result.outputs.get(output_name(RIGHT, steps))
+        loss = float(result.outputs[output_name(LOSS, steps)].item()) / steps
+        return loss, None if right is None else round(right.item())
 
     def weights(self) -> dict[str, npt.NDArray[np.float64]]:
         """What was trained, by the model's names: it opens to this process, and the training ends.
@@ -293,6 +313,12 @@ class Trainer:
         opened = self._session.end()
         self._taken, self._ended = 0, self._run is not None
         return {_name(name): array for name, array in opened.values.items()}
+
+
+def _last(losses: list[float]) -> str:
+    """The last loss that opened, for a line on the progress."""
+    last = next((loss for loss in reversed(losses) if not math.isnan(loss)), None)
+    return "" if last is None else f", loss {last:.4f}"
 
 
 def _name(value: str) -> str:

@@ -25,8 +25,8 @@ fn the_program() {
             |p| p.ring = Some(Ring { kind: Some(wire::ring::Kind::Odd(10)) }),
             "ring Z_10 is not supported: the modulus must be odd, at least 3 and below 2^63",
         ),
-        (|p| p.inputs.clear(), "the program is invalid: it needs at least one input and one output"),
-        (|p| p.outputs.clear(), "the program is invalid: it needs at least one input and one output"),
+        (|p| p.inputs.clear(), "the program is invalid: it needs at least one input, and one output or carried value"),
+        (|p| p.outputs.clear(), "the program is invalid: it needs at least one input, and one output or carried value"),
         (|p| p.postprocess.push(0), "the program is invalid: it names 4 postprocessing steps for 3 outputs"),
         (|p| p.postprocess[0] = 9, "the program is invalid: postprocessing 9 is not known to this Covey: upgrade"),
     ]);
