@@ -88,18 +88,22 @@ def import_model(source: str | os.PathLike[str] | onnx.ModelProto, name: str | N
 
 
 def examine(
-    source: str | os.PathLike[str] | onnx.ModelProto, name: str | None = None, *, dropout: bool = False
+    source: str | os.PathLike[str] | onnx.ModelProto,
+    name: str | None = None,
+    *,
+    dropout: bool = False,
+    trained: bool = False,
 ) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
 
-    With `dropout` the nodes of that operator stay; otherwise they do nothing.
+    With `dropout` the nodes of that operator stay; otherwise they do nothing. With `trained` weights stay apart.
     """
     model = load(source)
     if name is None:
         name = model.graph.name
         if not isinstance(source, onnx.ModelProto):
             name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
-    return _Importer(model, name or "model", dropout).run()
+    return _Importer(model, name or "model", dropout, trained).run()
 
 
 def _names(model: onnx.ModelProto) -> Iterator[object]:
@@ -131,9 +135,9 @@ def _first_line(error: Exception) -> str:
 
 
 class _Importer:
-    def __init__(self, model: onnx.ModelProto, name: str, dropout: bool = False) -> None:
+    def __init__(self, model: onnx.ModelProto, name: str, dropout: bool = False, trained: bool = False) -> None:
         self.model = model
-        self.scope = Scope(Graph(name), _opset(model, "the model"), dropout=dropout)
+        self.scope = Scope(Graph(name), _opset(model, "the model"), dropout=dropout, trained=trained)
         self.errors: list[NodeError] = []
         self.names: set[str] = {node.name for node in model.graph.node if node.name}
         self.taken: set[str] = set()

@@ -80,6 +80,8 @@ class Scope:
     """The node that took the batch of such a value from the front: its name and operator."""
     dropout: bool = False
     """Whether Dropout drops elements: the model is imported for training."""
+    trained: bool = False
+    """Whether no weight may be added to another or scaled: the model is imported for training."""
     labels: set[str] = field(default_factory=set)
     """The ONNX names of class labels, which the result's owner reads off the scores."""
 

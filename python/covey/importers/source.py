@@ -34,16 +34,21 @@ def is_torch(source: Source) -> bool:
 
 
 def examine(
-    source: Source, name: str | None = None, example_inputs: Any = None, *, dropout: bool = False
+    source: Source,
+    name: str | None = None,
+    example_inputs: Any = None,
+    *,
+    dropout: bool = False,
+    trained: bool = False,
 ) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
 
     `example_inputs` are what a PyTorch module is exported with, and say the sizes of inputs that a Keras model leaves
-    open. With `dropout` the nodes of that operator stay, whatever the mode of the model. Raises `ModelError` when the
-    model as a whole cannot be used.
+    open. With `dropout` the nodes of that operator stay, whatever the mode of the model; with `trained` no importer
+    adds weights up or scales them. Raises `ModelError` when the model as a whole cannot be used.
     """
     if is_torch(source):
-        return torch_export.examine(source, name, example_inputs, dropout=dropout)
+        return torch_export.examine(source, name, example_inputs, dropout=dropout, trained=trained)
     if sklearn.is_sklearn(source):
         return onnx_models.examine(sklearn.convert(source), name or sklearn.name_of(source))
     if tensorflow.is_tensorflow(source):
@@ -51,10 +56,11 @@ def examine(
             raise ModelError(
                 "TensorFlow's dropout is left out where models are converted: leave out the option dropout"
             )
-        return onnx_models.examine(tensorflow.convert(source, example_inputs), name or tensorflow.name_of(source))
+        converted = tensorflow.convert(source, example_inputs)
+        return onnx_models.examine(converted, name or tensorflow.name_of(source), trained=trained)
     if not isinstance(source, str | os.PathLike | onnx.ModelProto):
         raise ModelError(
             f"an object of type {type(source).__name__} is no model that can be compiled: give a file, an ONNX, "
             f"PyTorch, Keras or scikit-learn model, or one of the signatures of a loaded SavedModel"
         )
-    return onnx_models.examine(source, name, dropout=dropout)
+    return onnx_models.examine(source, name, dropout=dropout, trained=trained)

@@ -82,11 +82,16 @@ def read(source: Any) -> Any:
 
 
 def examine(
-    source: Any, name: str | None = None, example_inputs: Any = None, *, dropout: bool = False
+    source: Any,
+    name: str | None = None,
+    example_inputs: Any = None,
+    *,
+    dropout: bool = False,
+    trained: bool = False,
 ) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
 
-    With `dropout` the nodes of that operator stay; otherwise they do nothing.
+    With `dropout` the nodes of that operator stay; otherwise they do nothing. With `trained` weights stay apart.
     """
     program = load(source, example_inputs, dropout=dropout)
     if name is None:
@@ -94,7 +99,7 @@ def examine(
             name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
         elif not hasattr(source, "graph_signature"):
             name = type(source).__name__
-    return _Importer(program, name or "model", dropout).run()
+    return _Importer(program, name or "model", dropout, trained).run()
 
 
 def runner(source: Any) -> tuple[int | None, Callable[[list[Any]], list[Any]]]:
@@ -238,9 +243,9 @@ class _Unknown:
 
 
 class _Importer:
-    def __init__(self, program: Any, name: str, dropout: bool = False) -> None:
+    def __init__(self, program: Any, name: str, dropout: bool = False, trained: bool = False) -> None:
         self.program = program
-        self.scope = Scope(Graph(name), OPSET, dropout=dropout)
+        self.scope = Scope(Graph(name), OPSET, dropout=dropout, trained=trained)
         self.errors: list[NodeError] = []
         self.known: dict[Any, Any] = {}
         self.names = _Names(program.graph.nodes)

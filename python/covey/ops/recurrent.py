@@ -234,7 +234,8 @@ class _Layer:
     def one_table(self) -> bool:
         """Whether an LSTM's Tanh is taken from the table of the gates: tanh(x) = 2 sigmoid(2 x) - 1."""
         usual = [function.name for function in self.functions[:2]] == ["Sigmoid", "Tanh"]
-        return self.kind == "LSTM" and usual and self.peepholes is None and self.limit is None
+        merged = not self.node.scope.trained  # the table takes twice the weights of a part
+        return self.kind == "LSTM" and usual and merged and self.peepholes is None and self.limit is None
 
     def lstm(self, inputs: Value, state: State, cell: State) -> tuple[Value, Value]:
         before = self.plus(inputs, self.product(state, "iofc"))
@@ -379,7 +380,9 @@ def _read(node: OnnxNode, kind: str, length: int, size: int) -> tuple[_Layer, Ar
     )
     if bias is not None:
         own, of_product = bias[:, :rows], bias[:, rows:]
-        if layer.after:  # that of the reset state is reset with it
+        if node.scope.trained:
+            layer.bias, of_product = of_product, np.zeros(())
+        elif layer.after:  # that of the reset state is reset with it
             layer.bias = np.where(np.arange(rows) >= 2 * hidden, of_product, 0.0)
             of_product = of_product - layer.bias
         bias = own + of_product
@@ -460,17 +463,29 @@ def _layers(node: TorchNode, kind: str, order: Sequence[int], activation: str | 
     if (x.at, x.merged) != (0 if batch_first else 1, 1):
         raise node.unsupported(f"it reads {x}, where the batch is in another dimension than it says", BATCH_FIRST)
     x = x if batch_first else node.apply("Transpose", x, suffix="batch_first", perm=[1, 0, 2])
-    options["direction"] = "bidirectional" if directions == 2 else "forward"
+    # Where weights stay apart, as each direction has tensors of its own, so do the directions.
+    together = ["forward", "reverse"] if node.scope.trained else ["bidirectional"]
+    runs = together if directions == 2 else ["forward"]
+    count = directions // len(runs)
     if activation is not None:
-        options["activations"] = [activation] * directions
+        options["activations"] = [activation] * count
     last: list[list[Value]] = [[] for _ in initial]
     for index in range(layers):
-        own = [parameter.array for parameter in parameters[index * directions * each :][: directions * each]]
-        weights = [np.stack([_reordered(array, order) for array in own[part::each]]) for part in range(each)]
-        bias = np.concatenate(weights[2:], axis=1) if each == 4 else None
-        states = [_initial_aten(node, state, index * directions, directions) for state in initial]
-        operands = [x, *weights[:2], bias, None, *states]
-        x, *ends = node.apply_several(kind, 1 + len(initial), *operands, layout=1, **options)
+        results = []
+        for run, direction in enumerate(runs):
+            first = index * directions + run
+            own = [parameter.array for parameter in parameters[first * each :][: count * each]]
+            weights = [np.stack([_reordered(array, order) for array in own[part::each]]) for part in range(each)]
+            bias = np.concatenate(weights[2:], axis=1) if each == 4 else None
+            states = [_initial_aten(node, state, first, count) for state in initial]
+            operands = [x, *weights[:2], bias, None, *states]
+            results.append(
+                node.apply_several(kind, 1 + len(initial), *operands, layout=1, direction=direction, **options)
+            )
+        x, *ends = results[0] if len(runs) == 1 else [
+            node.apply("Concat", *parts, suffix="directions", axis=2 if place == 0 else 1)
+            for place, parts in enumerate(zip(*results, strict=True))
+        ]  # fmt: skip
         x = node.apply("Reshape", x, np.array([0, 0, -1]), suffix="joined")
         for kept, end in zip(last, ends, strict=True):
             kept.append(node.apply("Transpose", end, suffix="turned", perm=[1, 0, 2]))

@@ -1,4 +1,4 @@
-"""The tensors of a model that training may change, and how the imported network has each: turned, or reshaped."""
+"""The tensors of a model that training may change, and how the imported network has each: turned, or in parts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
@@ -22,16 +23,26 @@ from covey.importers.source import Source, is_torch
 from covey.inputs import listed
 from covey.interval import Array
 from covey.ir import Graph, Value
+from covey.ops.gather import Gather
 from covey.training.builder import Builder
 
 WEIGHTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "BatchNormalization"), (1, 2)),
     **dict.fromkeys(("LayerNormalization", "InstanceNormalization", "GroupNormalization"), (1, 2)),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3, 7)),
     **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization", "PRelu"), (1,)),
     **dict.fromkeys(("MatMul", "Add", "Sub", "Mul", "Div"), (0, 1)),
     **dict.fromkeys(("Gather", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Cast"), (0,)),
 }
 """The operands of ONNX operators that are weights where they are constants: others say how an operator works."""
+
+
+DRAWN_BITS = 23
+DRAWN = 1 << DRAWN_BITS
+"""Numbers from 0.5 to 1.5 that a float of 32 bits holds exactly and that are equally far apart."""
+
+MOST_DISTINCT = DRAWN // 2
+"""So many numbers are drawn without a repetition."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,18 @@ class View:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What a parameter of the graph is of a tensor whose numbers it has in other places, or not all of them."""
+
+    tensor: str
+    taken: Gather
+
+    def of(self, build: Builder, value: Value) -> Value:
+        """The same of a value."""
+        return build.emit(self.taken, value, hint="part")
+
+
+@dataclass(frozen=True)
 class Model:
     """A model whose tensors are known and can be replaced."""
 
@@ -68,12 +91,14 @@ class Model:
         """The model with random numbers in the place of these tensors, and the numbers.
 
         No pass takes them for a 0 or a 1 that changes nothing, and what importers make of each tensor is plain to see.
+        The numbers of all tensors together differ unless there are too many.
         """
         rng = np.random.default_rng(0)
-        drawn = {
-            name: rng.uniform(0.5, 1.5, self.tensors[name].array.shape).astype(np.float32).astype(np.float64)
-            for name in names
-        }
+        shapes = {name: self.tensors[name].array.shape for name in names}
+        sizes = [int(np.prod(shape)) for shape in shapes.values()]
+        numbers = 0.5 + np.ldexp(rng.choice(DRAWN, sum(sizes), replace=sum(sizes) > MOST_DISTINCT), -DRAWN_BITS)
+        parts = np.split(numbers, np.cumsum(sizes)[:-1])
+        drawn = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
         return self.replaced(drawn), drawn
 
 
@@ -159,18 +184,19 @@ def chosen(found: Mapping[str, Tensor], freeze: Sequence[str]) -> dict[str, Arra
     return {name: found[name].array for name in kept}
 
 
-def views(graph: Graph, found: Mapping[str, Array]) -> dict[str, View]:
-    """Which parameters of the graph are views of these tensors, which hold no number twice.
+def views(graph: Graph, found: Mapping[str, Array]) -> dict[str, View | Part]:
+    """Which parameters of the graph are views of these tensors, of which no two hold the same numbers.
 
     Raises `UnsupportedError` where a parameter is a tensor's in name, but not as a whole.
     """
-    used: dict[str, View] = {}
+    used: dict[str, View | Part] = {}
     holders = {_content(array): name for name, array in found.items()}
+    numbers = _Numbers(found)
     for name, array in graph.parameters.items():
-        tensor = holders.get(_content(array)) or _owner(name, found)
+        tensor = holders.get(_content(array)) or numbers.holder(array) or _owner(name, found)
         if tensor is None:
             continue
-        view = _view(tensor, found[tensor], array)
+        view = _view(tensor, found[tensor], array) or numbers.part(tensor, array)
         if view is not None:
             used[name] = view
         elif any(name in node.inputs for node in graph.nodes):
@@ -178,6 +204,50 @@ def views(graph: Graph, found: Mapping[str, Array]) -> dict[str, View]:
             reason = f"it reads a part of '{tensor}', or something computed from it"
             raise UnsupportedError(reader.name, reader.source_op, reason, f"freeze it (freeze=['{tensor}'])")
     return used
+
+
+class _Numbers:
+    """Where each number of these tensors is, if no number is there twice."""
+
+    def __init__(self, found: Mapping[str, Array]) -> None:
+        self.found = found
+        self.names = list(found)
+        self.ends = np.cumsum([array.size for array in found.values()])
+        self.distinct = 0 < self.ends[-1] <= MOST_DISTINCT if self.names else False
+        self.all = np.concatenate([array.ravel() for array in found.values()]) if self.distinct else np.zeros(0)
+        self.order = self.all.argsort()
+
+    def _places(self, array: Array) -> npt.NDArray[np.int64] | None:
+        """The places of an array's numbers among those of all tensors; None where one is in no tensor."""
+        if not self.distinct or not array.size:
+            return None
+        order = self.order[np.searchsorted(self.all, array, sorter=self.order).clip(max=self.all.size - 1)]
+        return order if np.array_equal(self.all[order], array) else None
+
+    def holder(self, array: Array) -> str | None:
+        """The tensor that holds all numbers of an array."""
+        places = self._places(array)
+        if places is None:
+            return None
+        first, last = np.searchsorted(self.ends, [places.min(), places.max()], side="right")
+        return self.names[first] if first == last else None
+
+    def part(self, tensor: str, array: Array) -> Part | None:
+        """What an array is of a tensor that holds its numbers."""
+        places = self._places(array)
+        if places is None or not array.ndim or self.holder(array) != tensor:
+            return None
+        index = self.names.index(tensor)
+        places = places - (self.ends[index] - self.found[tensor].size)
+        # Offsets that add up along the dimensions, as a turned tensor or one with its rows in another order has them.
+        axes = []
+        for axis in range(places.ndim):
+            along = places[tuple(slice(None) if other == axis else 0 for other in range(places.ndim))]
+            axes.append(along - along.min())
+        axes[0] = axes[0] + places.min()
+        if not np.array_equal(sum(np.ix_(*axes)), places):
+            return None
+        return Part(tensor, Gather(tuple(tuple(offsets.tolist()) for offsets in axes)))
 
 
 def _content(array: Array) -> bytes:

@@ -24,7 +24,7 @@ from covey.training.differentiate import differentiate
 from covey.training.losses import LABELS, Loss, loss_of
 from covey.training.opening import LOSS, RIGHT, Sum, output_name, summed
 from covey.training.optimizers import Next, Optimizer, Variable
-from covey.training.parameters import View, chosen, model_of, views
+from covey.training.parameters import Part, View, chosen, model_of, views
 
 OPENED = "trained."
 """What the names of values that open at the end begin with; the model's own name follows."""
@@ -131,7 +131,7 @@ def _name_of(source: Source) -> str | None:
 
 def _imported(source: Source, name: str | None, example_inputs: Any, dropout: bool) -> tuple[Graph, list[NodeError]]:
     """The network, rewritten as far as no weight is merged with another."""
-    graph, errors = examine(source, name, example_inputs, dropout=dropout)
+    graph, errors = examine(source, name, example_inputs, dropout=dropout, trained=True)
     if errors:
         return graph, errors
     errors = recognise(graph)
@@ -152,7 +152,7 @@ def _check_loss(loss: str, model: Graph, scores: Value) -> None:
 class _Stacking:
     """The forward part of a step: the model's nodes on minibatches, what is trained as activations."""
 
-    def __init__(self, build: Builder, model: Graph, every: dict[str, Array], seen: dict[str, View]) -> None:
+    def __init__(self, build: Builder, model: Graph, every: dict[str, Array], seen: dict[str, View | Part]) -> None:
         self.build, self.model, self.every, self.seen = build, model, every, seen
         self.variables: dict[str, Value] = {}
         self.known: dict[str, Value] = {}
