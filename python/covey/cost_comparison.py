@@ -40,7 +40,8 @@ class Cost:
 
     Bytes are payloads over all links of all parties. `seconds` are estimates by network, LAN and WAN, of preprocessing
     and online together, without computation. `busiest_bytes` is the most that one machine sends, or
-    that one receives. `parts` has the bytes by `covey.cost_split.PARTS`.
+    that one receives. `correlated_ots` has both parties' (0 but between two). `parts` has the bytes by
+    `covey.cost_split.PARTS`.
     """
 
     model: str
@@ -50,6 +51,7 @@ class Cost:
     online_bytes: int
     busiest_bytes: int
     rounds: int
+    correlated_ots: int
     seconds: dict[str, float]
     parts: dict[str, int]
 
@@ -219,6 +221,7 @@ def cost_of(
         online_bytes=explained.total.online_bytes,
         busiest_bytes=_busiest(explained.total.links),
         rounds=explained.total.rounds,
+        correlated_ots=sum(explained.plan["correlated_ots"]),
         seconds={each["network"]["name"]: each["seconds"] for each in explained.plan["estimates"]},
         parts=split(model.program, explained.plan, count, options),
     )

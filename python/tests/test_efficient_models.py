@@ -11,8 +11,10 @@ import covey
 from command import Command
 from covey.bench import efficient_models, papers
 from covey.bench.cells import Cell
+from covey.bench.computation import RATES
 from covey.bench.efficient_models import BACKBONES, OPERATORS, TABLE_2, Variant, variant
 from covey.bench.networks import network
+from covey.cost_comparison import SERVED
 from covey.cost_split import PARTS
 
 SIZE, ROWS = 32, ("SX", "SXW", "MF")
@@ -68,6 +70,8 @@ def test_ratios_are_to_the_baseline_in_the_same_protocol(cells: list[Cell]) -> N
             reduction, speedup = base.bytes / cell.bytes, base.seconds / cell.seconds
             paper, paper_speedup, auc = TABLE_2[name]
             assert cell.figures == {
+                "wire": cell.figures["wire"],
+                "compute": cell.figures["compute"],
                 "reduction": pytest.approx(reduction),
                 "paper_reduction": paper,
                 "difference": pytest.approx(reduction / paper - 1),
@@ -82,8 +86,57 @@ def test_ratios_are_to_the_baseline_in_the_same_protocol(cells: list[Cell]) -> N
 def test_seconds_are_those_of_the_papers_network(cells: list[Cell]) -> None:
     assert (network("efficient-models").megabits, network("efficient-models").round_trip_ms) == (16_000, 0.7)
     for cell in cells:
-        assert cell.seconds > cell.rounds * 0.35e-3
-        assert cell.seconds < cell.rounds * 0.35e-3 + cell.bytes * 8 / 16e9
+        wire, compute = cell.figures["wire"], cell.figures["compute"]
+        assert wire is not None and compute is not None
+        assert cell.rounds * 0.35e-3 < wire < cell.rounds * 0.35e-3 + cell.bytes * 8 / 16e9
+        assert cell.seconds == pytest.approx(wire + compute)
+
+
+@pytest.mark.parametrize("protocol", ["two-party", "trio"])
+def test_computation_is_shared_among_cores(cells: list[Cell], protocol: str) -> None:
+    """And bytes, rounds and the wire stay as they are."""
+    on_one = [cell for cell in cells if cell.domain.startswith(protocol)][:2]
+    on_four = efficient_models.table_2(1, silent, size=SIZE, protocols=[protocol], rows=["SX"], cores=4)
+    for one, four in zip(on_one, on_four, strict=True):
+        assert (four.what, four.bytes, four.rounds) == (one.what, one.bytes, one.rounds)
+        assert four.figures["wire"] == one.figures["wire"]
+        assert one.figures["compute"] == pytest.approx(4 * (four.figures["compute"] or 0))
+        assert one.seconds - four.seconds == pytest.approx(0.75 * (one.figures["compute"] or 0))
+
+
+def test_computation_follows_multiplications_and_bytes(cells: list[Cell]) -> None:
+    compiled = covey.compile(
+        variant("SX").spec(SIZE).build(), calibration=variant("SX").spec(SIZE).calibration()["image"][:1],
+        input_range=(0, 1), ring=64, scale=23, winograd="off",
+    )  # fmt: skip
+    compared = covey.compare([compiled], protocols=["trio"])
+    (cost,), (multiplications,) = compared.costs, compared.multiplications.values()
+    rates = RATES["trio"]
+    linear = cost.parts["convolution"] + cost.parts["other_linear"]
+    due = multiplications * rates.multiplication + linear * rates.linear_byte
+    due += sum(cost.parts[part] for part in ("shift", "non_linear", "other")) * rates.other_byte
+    assert multiplications > 1e6 and linear > 1e5
+    assert cells[5].what == "SX shufflenetv2 x" and cells[5].domain.startswith("trio")
+    assert cells[5].figures["compute"] == pytest.approx(due / 1e9)
+
+
+def test_rates_are_of_every_protocol_and_method() -> None:
+    methods = {f"two-party by {method}" for method in ("ot", "lattice", "auto")}
+    assert RATES.keys() == {*SERVED, *methods} - {"two-party"}
+    by_ot = RATES["two-party by ot"]
+    # Each count by its own rate.
+    assert by_ot.seconds(0, 10**9, 0) == pytest.approx(by_ot.linear_byte)
+    assert by_ot.seconds(0, 0, 0, 10**9) == pytest.approx(by_ot.correlated_ot)
+    assert RATES["quad"].seconds(10**9, 0, 10**9) == pytest.approx(
+        RATES["quad"].multiplication + RATES["quad"].other_byte
+    )
+
+
+def test_two_parties_compute_for_products_and_correlated_ots(cells: list[Cell]) -> None:
+    """Networks of few multiplications still make correlated OTs, so their computation falls less than their bytes."""
+    dense, x = cells[:2]
+    assert (dense.what[:2], x.what[:2]) == ("DD", "SX")
+    assert dense.bytes / x.bytes > 1.2 * (dense.figures["compute"] or 0) / (x.figures["compute"] or 1) > 5
 
 
 def test_shares_add_up() -> None:
@@ -117,6 +170,7 @@ def test_the_command_prints_a_table_for_each_protocol(command: Command) -> None:
     assert printed.count("densenet121 dense") == printed.count("(30.15)") == 2
     assert "quad, Z_2^64, 32 × 32, planned" in printed and "nothing runs" in printed
     assert max(map(len, printed.splitlines()[:-1])) <= 100
+    assert "wire" in printed and "compute" in printed
     found = json.loads(command.succeeds(*call, "--json").out)
     assert [cell["planned"] for cell in found["cells"]] == [True] * 4
     assert found["cells"][1]["figures"]["paper_reduction"] == 30.15
@@ -137,6 +191,7 @@ def test_the_command_prints_a_table_for_each_protocol(command: Command) -> None:
         (["efficient-models-table2", "--rows", "SX", "--size", 32, "--linear", "fast"], "fast"),
         (["efficient-models-figure3", "--size", 20], "figure 3 has no images of 20 × 20: use 16, 32"),
         (["efficient-models-figure3", "--rows", "SX"], "--rows is not for"),
+        (["efficient-models-table1", "--cores", 2], "--cores is not for"),
         (["cryptflow2-table6", "--size", 32], "no options but --repetitions"),
     ],
 )

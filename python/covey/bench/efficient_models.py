@@ -10,10 +10,11 @@ import onnx
 
 from covey import _core
 from covey.bench.cells import Cell, Column, Preset, selected
+from covey.bench.computation import core_seconds
 from covey.bench.networks import network
 from covey.client import Progress
 from covey.compiled import prepare
-from covey.cost_comparison import SERVED, Cost, Setting, cost_of, settings
+from covey.cost_comparison import SERVED, Cost, Setting, cost_of, multiplications, settings
 from covey.cost_split import PARTS
 from covey.errors import OptionError
 from covey.lowering import Settings
@@ -106,6 +107,29 @@ class Variant:
         return ImageSpec(self.model, "imagenet", operator=self.operator, size=size, classes=CLASSES)
 
 
+@dataclass(frozen=True)
+class Planned:
+    """What one image costs in one protocol."""
+
+    cost: Cost
+    wire: float
+    """Seconds of bytes and rounds on the paper's network."""
+    compute: float
+    """Seconds of the party that computes most."""
+
+    @property
+    def seconds(self) -> float:
+        """One after the other."""
+        return self.wire + self.compute
+
+    @classmethod
+    def of(cls, model: Model, protocol: str, setting: Setting, cores: int) -> Planned:
+        """Plan a model; each party computes on so many cores, all of them busy."""
+        cost = cost_of(model, protocol, setting)
+        wire = NETWORK.wire_seconds(cost.busiest_bytes, cost.rounds)
+        return cls(cost, wire, core_seconds(cost, multiplications(model.program), setting[1].get("linear")) / cores)
+
+
 def variant(mnemonic: str) -> Variant:
     """What the paper's name of a row stands for: the network, the operator, and W for Winograd's form."""
     parts = re.fullmatch(r"(D|R'?|M|S)([DFSX])(W?)", mnemonic)
@@ -150,7 +174,7 @@ def table_1(
         say(done, len(specs), f"planning {name}")
         costs[name] = _costs(spec.build(), spec.image, chosen)
     return [
-        _cell(name, size, protocol, chosen, costs[name][protocol], _shares(costs[name][protocol], TABLE_1[name]))
+        _cell(name, size, protocol, chosen, costs[name][protocol], _shares(costs[name][protocol].cost, TABLE_1[name]))
         for protocol in chosen
         for name in names
     ]
@@ -164,6 +188,7 @@ def table_2(
     protocols: Sequence[str] = ("two-party",),
     linear: str | None = None,
     rows: Sequence[str] = tuple(TABLE_2),
+    cores: int = 1,
 ) -> list[Cell]:
     """What networks, operators and Winograd's form save; the baseline is always among the rows."""
     chosen = _settings(protocols, linear)
@@ -173,7 +198,7 @@ def table_2(
     for done, (name, each) in enumerate(variants.items()):
         say(done, len(variants), f"planning {name}: {each}")
         spec = specs[name]
-        costs[name] = _costs(spec.build(), spec.image, chosen, winograd=each.winograd)
+        costs[name] = _costs(spec.build(), spec.image, chosen, winograd=each.winograd, cores=cores)
     return [
         _cell(f"{name} {each}", size, protocol, chosen, costs[name][protocol],
               _reductions(costs[name][protocol], costs[BASELINE][protocol], *TABLE_2[name]))
@@ -189,18 +214,19 @@ def figure_3(
     size: int | None = None,
     protocols: Sequence[str] = ("two-party",),
     linear: str | None = None,
+    cores: int = 1,
 ) -> list[Cell]:
     """One convolution by the size of its images: dense, factorised, and with a shuffle."""
     chosen = _settings(protocols, linear)
     if size is not None and size not in SIDES:
         raise OptionError(f"figure 3 has no images of {size} × {size}: use {', '.join(map(str, SIDES))}")
     sides = SIDES if size is None else (size,)
-    costs: dict[tuple[int, Operator], dict[str, Cost]] = {}
+    costs: dict[tuple[int, Operator], dict[str, Planned]] = {}
     for side in sides:
         for operator in FIGURE_3:
             say(len(costs), len(sides) * len(FIGURE_3), f"planning {operator} on {side} × {side}")
             image = (3, side, side)
-            costs[side, operator] = _costs(_one_convolution(operator, image), image, chosen)
+            costs[side, operator] = _costs(_one_convolution(operator, image), image, chosen, cores=cores)
     return [
         _cell(f"{side} × {side}, {operator}", None, protocol, chosen, costs[side, operator][protocol],
               _reductions(costs[side, operator][protocol], costs[side, "dense"][protocol], paper))
@@ -229,16 +255,20 @@ def _ring(protocol: str) -> int:
 
 
 def _costs(
-    model: onnx.ModelProto, image: tuple[int, int, int], chosen: Mapping[str, Setting], *, winograd: bool = False
-) -> dict[str, Cost]:
+    model: onnx.ModelProto,
+    image: tuple[int, int, int],
+    chosen: Mapping[str, Setting],
+    *,
+    winograd: bool = False,
+    cores: int = 1,
+) -> dict[str, Planned]:
     """Of one image in each protocol."""
     rings = {protocol: _ring(protocol) for protocol in chosen}
     made = programs(model, pseudo_images(1, image, CALIBRATION_SEED), set(rings.values()), winograd=winograd)
-    return {protocol: cost_of(Model(made[rings[protocol]]), protocol, setting) for protocol, setting in chosen.items()}
-
-
-def _seconds(cost: Cost) -> float:
-    return NETWORK.wire_seconds(cost.busiest_bytes, cost.rounds)
+    return {
+        protocol: Planned.of(Model(made[rings[protocol]]), protocol, setting, cores)
+        for protocol, setting in chosen.items()
+    }
 
 
 def _cell(
@@ -246,14 +276,16 @@ def _cell(
     size: int | None,
     protocol: str,
     chosen: Mapping[str, Setting],
-    cost: Cost,
+    planned: Planned,
     figures: dict[str, float | None],
 ) -> Cell:
     """A cost; `size` is that of the images where it is the same for all rows."""
     method = chosen[protocol][1].get("linear")
     domain = f"{protocol}{f' by {method}' if method else ''}, Z_2^{_ring(protocol)}"
     domain += "" if size is None else f", {size} × {size}"
-    return Cell(what, domain, NETWORK.name, _seconds(cost), cost.bytes, cost.rounds, True, "", figures=figures)
+    figures = {"wire": planned.wire, "compute": planned.compute, **figures}
+    cost = planned.cost
+    return Cell(what, domain, NETWORK.name, planned.seconds, cost.bytes, cost.rounds, True, "", figures=figures)
 
 
 def _shares(cost: Cost, paper: tuple[float, float, float]) -> dict[str, float | None]:
@@ -263,14 +295,14 @@ def _shares(cost: Cost, paper: tuple[float, float, float]) -> dict[str, float | 
 
 
 def _reductions(
-    cost: Cost, base: Cost, paper: float, paper_speedup: float | None = None, paper_auc: float | None = None
+    planned: Planned, base: Planned, paper: float, paper_speedup: float | None = None, paper_auc: float | None = None
 ) -> dict[str, float | None]:
-    reduction = base.bytes / cost.bytes
+    reduction = base.cost.bytes / planned.cost.bytes
     return {
         "reduction": reduction,
         "paper_reduction": paper,
         "difference": reduction / paper - 1,
-        "speedup": _seconds(base) / _seconds(cost),
+        "speedup": base.seconds / planned.seconds,
         "paper_speedup": paper_speedup,
         "paper_auc": paper_auc,
     }
@@ -288,7 +320,8 @@ def _beside(heading: str, name: str, form: str) -> Column:
 
 _SENT = Column("sent", lambda cell: amount(cell.bytes))
 _ROUNDS = Column("rounds", lambda cell: f"{cell.rounds:,}")
-_WIRE = Column("wire", lambda cell: duration(cell.seconds))
+_WIRE = Column("wire", lambda cell: duration(cell.figures["wire"] or 0))
+_COMPUTE = Column("compute", lambda cell: duration(cell.figures["compute"] or 0))
 _FEWER = _beside("fewer", "reduction", ".2f")
 _DIFFERENCE = _beside("difference", "difference", "+.1%")
 _FASTER = _beside("faster", "speedup", ".2f")
@@ -298,8 +331,9 @@ HOW = (
     "paper's 60 bits, and linear layers by OT unless --linear says otherwise. Brackets: the paper's, by OT."
 )
 
-WIRE = (
-    "wire: seconds at the paper's 16 Gbit/s and 0.7 ms round trip, without computation, which the paper's seconds have."
+SECONDS = (
+    "wire: seconds at the paper's 16 Gbit/s and 0.7 ms round trip; compute: those of the party that computes most, by "
+    "rates measured on an AMD EPYC with AVX-512, on --cores, one by default."
 )
 
 PRESETS = {
@@ -314,18 +348,18 @@ PRESETS = {
     "efficient-models-table2": Preset(
         "Efficient-models paper, table 2: networks and operators",
         f"{HOW} The paper's images are 320 × 320. fewer: DD's bytes over these; difference: from the paper's ratio. "
-        f"{WIRE} faster: DD's seconds over these.",
+        f"{SECONDS} faster: DD's seconds, wire and compute together, over these.",
         table_2,
-        ("size", "protocols", "linear", "rows"),
-        (_SENT, _ROUNDS, _WIRE, _FEWER, _DIFFERENCE, _FASTER),
+        ("size", "protocols", "linear", "rows", "cores"),
+        (_SENT, _ROUNDS, _WIRE, _COMPUTE, _FEWER, _DIFFERENCE, _FASTER),
     ),
     "efficient-models-figure3": Preset(
         "Efficient-models paper, figure 3: a convolution by the size of images",
         f"{HOW} 3 × 3 taps, from 3 channels to 64. fewer: the dense form's bytes over these; difference: from the "
-        f"paper's ratio. {WIRE}",
+        f"paper's ratio. {SECONDS}",
         figure_3,
-        ("size", "protocols", "linear"),
-        (_SENT, _ROUNDS, _WIRE, _FEWER, _DIFFERENCE),
+        ("size", "protocols", "linear", "cores"),
+        (_SENT, _ROUNDS, _WIRE, _COMPUTE, _FEWER, _DIFFERENCE),
     ),
 }
 """By name."""

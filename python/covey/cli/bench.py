@@ -14,6 +14,7 @@ from covey.cli.bench_options import (
     Cache,
     Check,
     Classes,
+    Cores,
     Images,
     Layers,
     MedianRepetitions,
@@ -308,14 +309,15 @@ def paper(
     protocols: Protocols = None,
     linear: LinearMethod = None,
     rows: Rows = None,
+    cores: Cores = None,
     device: Device = None,
     repetitions: MedianRepetitions = 3,
     as_json: Json = False,
 ) -> None:
     """A figure or table of a paper, measured here; what would take over ten minutes is planned and says so.
 
-    Those of efficient-models are planned throughout. --batch, --rows and --protocols make tables of PIGEON smaller;
-    --device is for those that do not compare devices themselves.
+    Those of efficient-models are planned throughout, for parties with so many --cores. --batch, --rows and
+    --protocols make tables of PIGEON smaller; --device is for those that do not compare devices themselves.
     """
     from covey.bench.papers import find
     from covey.cli.bench_tables import print_cells
@@ -323,7 +325,7 @@ def paper(
     preset = find(name)
     options = {
         "size": size, "batch": batch, "protocols": _names(protocols), "linear": linear, "rows": _names(rows),
-        "device": device_option(device, name),
+        "cores": cores, "device": device_option(device, name),
     }  # fmt: skip
     with console.progress(quiet=as_json) as report:
         cells = preset.cells(repetitions, report, options)

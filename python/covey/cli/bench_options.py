@@ -54,6 +54,12 @@ Rows = Annotated[
         "--rows", metavar="NAMES", help="Rows of a table, separated by commas, such as DD,SX,SXW or vgg16-cifar."
     ),
 ]
+Cores = Annotated[
+    int | None,
+    typer.Option(
+        "--cores", metavar="N", min=1, help="How many cores each party is planned to compute on; by default one."
+    ),
+]
 Side = Annotated[int | None, typer.Option("--size", metavar="PIXELS", help="The side of square images.")]
 Images = Annotated[
     int | None, typer.Option("--batch", metavar="N", min=1, help="Images of one inference, in place of the table's.")
