@@ -63,11 +63,20 @@ def _again(unraisable: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(unraisable)
 
 
+_waiting = threading.Lock()
+
+
 def _strike_soon() -> None:
-    """To the main thread, so that what it waits for ends, too."""
-    later = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-    later.daemon = True
-    later.start()
+    """Once, however often Ctrl-C struck. To the main thread, so that what it waits for ends, too."""
+    if _waiting.acquire(blocking=False):
+        later = threading.Timer(0.05, _strike)
+        later.daemon = True
+        later.start()
+
+
+def _strike() -> None:
+    _waiting.release()
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

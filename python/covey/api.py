@@ -139,6 +139,8 @@ def verify(
     source = Path(float_model) if float_model is not None else None
     graph = _float_graph(loaded, source) if layers else None
     program = loaded.program
+    if not program.outputs:
+        raise OptionError(f"'{program.name}' opens no output that could be compared: verify one that does")
     given = read_inputs(data, program) if data is not None else random_inputs(program, samples)
     batched = {entry["name"] for entry in program.inputs if entry["batched"]}
     inputs = {name: values[:samples] if name in batched else values for name, values in given.items()}

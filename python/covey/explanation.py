@@ -15,6 +15,8 @@ from rich.text import Text
 
 from covey import _core, certificate
 from covey._core import Program
+from covey._proto import program_pb2 as pb
+from covey.emit import HEADER_BYTES
 from covey.model import Model
 from covey.protocols import PROTOCOLS
 from covey.result import NodeProfile
@@ -163,10 +165,20 @@ def explanation(
 def is_training(program: Program) -> bool:
     """Whether the program is a training job's step."""
     try:
-        steps_between(entry["name"] for entry in program.outputs)
+        steps = steps_between(entry["name"] for entry in program.outputs)
     except ValueError:
         return False
-    return bool(program.carried) and "labels" in {entry["name"] for entry in program.inputs}
+    labelled = bool(program.carried) and "labels" in {entry["name"] for entry in program.inputs}
+    return labelled and (steps is None or steps == 1 or _opens_in_turn(program, steps))
+
+
+def _opens_in_turn(program: Program, steps: int) -> bool:
+    """Whether every output is a product with 1 in the last of so many runs and with 0 in all others."""
+    message = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
+    producers = {output: node for node in message.nodes for output in node.outputs}
+    nodes = [producers[output] for output in message.outputs]
+    due = pb.Scheduled(multipliers=(0, 1), runs=(steps - 1, 1))
+    return all(node.WhichOneof("op") == "scheduled" and node.scheduled == due for node in nodes)
 
 
 def _what_training_reveals(program: Program, opens_weights: bool) -> list[str]:

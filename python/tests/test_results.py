@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import pkgutil
 import subprocess
@@ -216,6 +217,18 @@ def test_no_module_stands_in_the_place_of_a_function() -> None:
 
 
 def test_each_name_is_that_of_its_module() -> None:
+    """What is loaded is what type checkers are told, name by name."""
+    source = ast.parse(Path(covey.__file__).read_text())
+    (told,) = (each for each in source.body if isinstance(each, ast.If))
+    told_modules = {
+        alias.name: statement.module
+        for statement in told.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    assert told_modules.pop("schedules") == "covey.training"
+    assert told_modules == covey._MODULES
+    assert {*told_modules, "schedules", "__version__"} == set(covey.__all__)
     for name in covey.__all__:
         assert getattr(covey, name) is not None
     assert covey.compile is import_module("covey.compiled").compile

@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 import covey
+from builders import float_results
 from command import Command
+from covey._core import Program
+from covey._proto import program_pb2 as pb
 from covey.clear import ClearSession
+from covey.emit import HEADER_BYTES, program_file
+from covey.explanation import is_training, what_a_run_reveals
 from covey.model import load
 from covey.training.opening import steps_between
 from covey.training.trainer import Epoch
@@ -64,15 +69,28 @@ def test_every_protocol_opens_the_same(each: Run, protocol: str, steps: int | No
     assert all((weights[name] == each[1][name]).all() for name in each[1])
 
 
-def test_outputs_are_0_in_all_other_steps() -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_outputs_are_0_in_all_other_steps(protocol: str) -> None:
     job = compiled(perceptron(), table(), open_losses=4)
-    session = ClearSession(load(job.compiled))
-    runs = session.infer_all([*minibatches(job, table(), EPOCHS)][:9]).results
-    assert set(runs[0].outputs) == {"losses_of_4_steps", "right_of_4_steps"}
-    for step, run in enumerate(runs):
-        opens = step in (3, 7)
-        assert (run.outputs["losses_of_4_steps"].item() > 0) == opens
-        assert opens or run.outputs["right_of_4_steps"].item() == 0
+    steps = minibatches(job, table(), EPOCHS)[:9]
+    due = ClearSession(load(job.compiled)).infer_all(steps).results
+    with covey.local(protocol) as parties:
+        runs = parties.session(job.compiled).infer_all(steps).results
+    for step, (run, same) in enumerate(zip(runs, due, strict=True)):
+        assert set(run.integers) == {"losses_of_4_steps", "right_of_4_steps"}
+        assert all((run.integers[name] == same.integers[name]).all() for name in run.integers)
+        assert (run.integers["losses_of_4_steps"].item() > 0) == (step in (3, 7))
+        assert step in (3, 7) or run.integers["right_of_4_steps"].item() == 0
+
+
+def test_a_sum_of_labels_holds_more_than_calibration_had() -> None:
+    """Each label is that of the smallest score in calibration, and of the largest in training."""
+    x, _ = table()
+    scores = float_results(perceptron(), {"x": x.astype(np.float32)})[0]
+    worst, best = scores.argmin(1), scores.argmax(1)
+    job = compiled(perceptron(), (x, worst), open_losses=5, optimizer=covey.SGD(1e-5))
+    (epoch,) = covey.Trainer(ClearSession(load(job.compiled))).fit(x, best, 1)
+    assert epoch.right == epoch.labels == BATCH * 5 * (STEPS // 5)
 
 
 def test_a_job_that_opens_no_loss_computes_none() -> None:
@@ -115,10 +133,30 @@ def test_a_continued_run_opens_what_it_would_have(each: Run, tmp_path: Path) -> 
     assert found == due
 
 
-@pytest.mark.parametrize("outputs", [["losses"], ["loss", "scores"], ["losses_of_0_steps"]])
+@pytest.mark.parametrize(
+    "outputs",
+    [["losses"], ["loss", "scores"], ["losses_of_0_steps"], ["loss", "right_of_2_steps"], ["right"],
+     ["losses_of_3_steps", "right_of_2_steps"], ["losses_of_3_steps", "right"], ["loss", "right", "right"]],
+)  # fmt: skip
 def test_other_outputs_are_of_no_training_job(outputs: list[str]) -> None:
-    with pytest.raises(ValueError, match=outputs[-1]):
+    with pytest.raises(ValueError, match="not the outputs of a training job"):
         steps_between(outputs)
+
+
+def test_an_outputs_name_alone_says_nothing() -> None:
+    """A program that opens the loss of each step is not said to open sums, whatever it calls them."""
+    message = pb.Program.FromString(compiled(perceptron(), table()).compiled.program_bytes[HEADER_BYTES:])
+    for output, name in zip(message.outputs, ("losses_of_5_steps", "right_of_5_steps"), strict=True):
+        message.values[output].name = name
+    program = Program(program_file(message, "renamed")[0])
+    assert not is_training(program)
+    assert not any("sums" in line for line in what_a_run_reveals(program))
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, "epoch", True, 1 << 17])
+def test_steps_that_make_no_sum_are_refused(wrong: Any) -> None:
+    with pytest.raises(covey.OptionError, match=r"open_losses=.*give a number of steps from 1 to 65536, or None"):
+        compiled(perceptron(), table(), open_losses=wrong)
 
 
 def test_the_command(command: Command, tmp_path: Path) -> None:
@@ -132,4 +170,18 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
     said = command.succeeds(*call, "never").out
     assert "loss" not in said and said.count(f"{STEPS} steps") == EPOCHS
     command.refuses(*call, "often", saying="use step, epoch, never or a number of steps")
-    command.refuses(*call, "0", saying="losses of 0 steps: give 1 to 65536, or None for none")
+    command.refuses(*call, "0", saying="--open-losses 0 sums the losses of 0 steps: give 1 to 65536, or never")
+    command.refuses(*call, "9" * 5000, saying="is unknown: use step, epoch")
+
+
+def test_what_needs_an_output_says_so(command: Command, tmp_path: Path) -> None:
+    job = compiled(perceptron(), table(), open_losses=None)
+    path = job.compiled.save(tmp_path / "job.covey")[0]
+    (minibatch,) = minibatches(job, table())[:1]
+    np.savez(tmp_path / "x.npz", **minibatch)
+    run = ["run", path, "--protocol", "clear", "--input", tmp_path / "x.npz"]
+    command.succeeds(*run)
+    command.refuses(*run, "--output", tmp_path / "y.npy", saying="opens no output")
+    command.refuses("verify", path, "--data", tmp_path / "x.npz", "--protocol", "clear", saying="opens no output")
+    call = ["train", path, "--data", "x.npy", "--labels", "y.npy", "--protocol", "clear", "--open-losses", "step"]
+    command.refuses(*call, saying="which losses open is part of the job")

@@ -70,12 +70,14 @@ pub(crate) struct Store {
 /// The right to work in a state folder, until it is dropped or the process ends.
 pub(crate) struct Claim {
     file: File,
+    /// Another that was forked from it has the file open, but no right to unlock it.
+    process: u32,
 }
 
 impl Claim {
     /// For a daemon, which counts queries and keeps weights there: for this process alone.
     pub fn alone(folder: &Path) -> Result<Self, NodeError> {
-        let claim = Claim { file: lock_file(folder)? };
+        let claim = Claim { file: lock_file(folder)?, process: std::process::id() };
         claim.file.try_lock().map_err(|error| in_use(folder, error))?;
         clear_partial(folder)?;
         Ok(claim)
@@ -83,7 +85,7 @@ impl Claim {
 
     /// For a data owner's own party, of which several may run: with others of that kind.
     pub fn shared(folder: &Path) -> Result<Self, NodeError> {
-        let claim = Claim { file: lock_file(folder)? };
+        let claim = Claim { file: lock_file(folder)?, process: std::process::id() };
         if claim.file.try_lock().is_ok() {
             clear_partial(folder)?;
             let _ = claim.file.unlock();
@@ -100,10 +102,12 @@ impl Claim {
     }
 }
 
-/// Closing the file alone would not do: a child process that starts meanwhile has it open, too, until it runs its own program.
+/// As with files of the store: closing would leave the lock to a child process that is about to run its own program.
 impl Drop for Claim {
     fn drop(&mut self) {
-        let _ = self.file.unlock();
+        if self.process == std::process::id() {
+            let _ = self.file.unlock();
+        }
     }
 }
 

@@ -6,6 +6,9 @@ use covey_ring::{Ring, Tensor};
 use crate::tensor_type::{operands, type_of};
 use crate::{Arguments, Operator, Shared, TensorType, Value, wire};
 
+/// Listings name so many multipliers that come in turn.
+const SHOWN: usize = 4;
+
 /// x * multiplier, that of the run; scales add.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheduled {
@@ -46,6 +49,11 @@ impl Operator for Scheduled {
         let first = self.multipliers.first().copied().unwrap_or_default();
         let (count, runs) = (self.multipliers.len(), self.total());
         match (&self.multipliers[..], &self.runs[..]) {
+            _ if self.repeats() && count <= SHOWN => {
+                let each: Vec<String> =
+                    self.multipliers.iter().zip(&self.runs).map(|(m, runs)| format!("{m} for {runs} runs")).collect();
+                format!("{}, in turn, scale {}", each.join(", "), self.scale)
+            }
             _ if self.repeats() => format!("{count} multipliers in turn over {runs} runs, scale {}", self.scale),
             ([.., last], [.., _]) => {
                 format!("{count} multipliers, {first} first and {last} from run {runs} on, scale {}", self.scale)
@@ -104,6 +112,10 @@ mod tests {
         assert_eq!(multipliers(&[7, -2, 5], &[1, 4]), [7, -2, -2, -2, -2, 5, 5, 5]);
         assert_eq!(multipliers(&[0, 1], &[2, 1]), [0, 0, 1, 0, 0, 1, 0, 0], "in turn");
         assert_eq!(multipliers(&[4], &[3]), [4; 8]);
+        let options = |multipliers: Vec<i64>, runs| Scheduled { multipliers, runs, scale: 2 }.options();
+        assert_eq!(options(vec![0, 1], vec![2, 1]), "0 for 2 runs, 1 for 1 runs, in turn, scale 2");
+        assert_eq!(options((0..5).collect(), vec![3; 5]), "5 multipliers in turn over 15 runs, scale 2");
+        assert_eq!(options(vec![7, 8], vec![2]), "2 multipliers, 7 first and 8 from run 2 on, scale 2");
         let endless = Scheduled { multipliers: vec![1, 2, 3], runs: vec![u64::MAX, u64::MAX], scale: 0 };
         assert_eq!([0, u64::MAX - 1, u64::MAX].map(|run| endless.multiplier(run)), [Some(1), Some(1), Some(2)]);
     }

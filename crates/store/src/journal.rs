@@ -278,11 +278,11 @@ mod tests {
     #[test]
     fn one_process_at_a_time_and_no_overwriting() {
         let path = directory("lock").join("journal");
-        let journal = Journal::create(&path, &KIND, [5; 32], 1000).unwrap();
+        let mut journal = Journal::create(&path, &KIND, [5; 32], 1000).unwrap();
         assert!(error(&path).contains("another process"), "{}", error(&path));
         assert!(Journal::create(&path, &KIND, [5; 32], 1000).is_err());
         // As a child process has it from its start until it runs its own program.
-        let inherited = journal.file.0.try_clone().unwrap();
+        let inherited = journal.file.file().try_clone().unwrap();
         drop(journal);
         assert!(Journal::open(&path, b"other   ").err().unwrap().to_string().contains("kind"));
         Journal::open(&path, &KIND).unwrap();

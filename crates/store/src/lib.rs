@@ -86,7 +86,11 @@ pub fn sync_directory(directory: &Path) -> Result<()> {
 }
 
 /// A file that keeps other processes out of what it belongs to.
-pub(crate) struct Locked(File);
+pub(crate) struct Locked {
+    file: File,
+    /// Another that was forked from it has the file open, but no right to unlock it.
+    process: u32,
+}
 
 impl Locked {
     /// Locks the file at `path`; where another process has it, `in_use` is refused with `busy`.
@@ -95,19 +99,21 @@ impl Locked {
             TryLockError::WouldBlock => refuse(in_use, busy),
             TryLockError::Error(error) => failed(path, "lock it")(error),
         })?;
-        Ok(Locked(file))
+        Ok(Locked { file, process: std::process::id() })
     }
 
     /// The file, to be read and written.
     pub fn file(&mut self) -> &mut File {
-        &mut self.0
+        &mut self.file
     }
 }
 
 /// Closing the file alone would not do: a child process that starts meanwhile has it open, too, until it runs its own program.
 impl Drop for Locked {
     fn drop(&mut self) {
-        let _ = self.0.unlock();
+        if self.process == std::process::id() {
+            let _ = self.file.unlock();
+        }
     }
 }
 

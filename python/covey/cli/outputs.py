@@ -18,6 +18,8 @@ def check_output_path(path: Path | None, outputs: int) -> None:
     """Refuse, before anything runs, a file that the outputs cannot go to."""
     if path is None:
         return
+    if outputs == 0:
+        raise OptionError("the program opens no output: leave out --output")
     if path.suffix not in (".npy", ".npz"):
         raise OptionError(
             f"outputs are saved as .npy or .npz, not '{path.name}': use --output {path.with_suffix('.npy')}"

@@ -73,10 +73,11 @@ OpenWeights = Annotated[
     bool, typer.Option("--open-weights", help="The job opens what was trained to the data owner, at its end.")
 ]
 OpenLosses = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="step|epoch|never|STEPS",
-        help="Which losses the data owner learns: each step's, sums over an epoch of --data or so many steps, or none.",
+        help="Which losses the data owner learns: each step's (by default), sums over an epoch of --data or so many "
+        "steps, or none.",
     ),
 ]
 Out = Annotated[
@@ -127,7 +128,7 @@ def train(
     scale: Scale = None,
     compile_only: Compile = None,
     open_weights: OpenWeights = False,
-    open_losses: OpenLosses = "step",
+    open_losses: OpenLosses = None,
     out: Out = None,
     checkpoints: Checkpoints = None,
     every: Every = 50,
@@ -186,6 +187,10 @@ def train(
             return
         loaded = load(job.compiled)
     else:
+        if open_losses is not None:
+            raise OptionError(
+                f"which losses open is part of the job '{model}': leave out --open-losses, or compile it again with it"
+            )
         loaded = load(model, weights=weights)
     kind = protocol_of(config, None) if config is not None else check_protocol(protocol)
 
@@ -219,17 +224,23 @@ def train(
         again_until(attempt, 60 * patience, lambda: RunFile.kept_in(checkpoints), console.note, begun=begun)
 
 
-def _between(text: str, labels: Path | None, batch: int) -> int | None:
+def _between(text: str | None, labels: Path | None, batch: int) -> int | None:
     """Steps from one opened loss to the next."""
+    from covey.training.job import MOST_STEPS_OF_A_SUM
     from covey.training.minibatches import steps_of_epoch
 
     if text == "never":
         return None
-    if text == "epoch":
-        return steps_of_epoch(labels, batch)
-    if text != "step" and not text.isdecimal():
-        raise OptionError(f"--open-losses {text} is unknown: use step, epoch, never or a number of steps")
-    return 1 if text == "step" else int(text)
+    if text in (None, "step"):
+        return 1
+    if text != "epoch" and not (text.isdecimal() and len(text) < 10):
+        raise OptionError(f"--open-losses {text[:40]} is unknown: use step, epoch, never or a number of steps")
+    steps = steps_of_epoch(labels, batch) if text == "epoch" else int(text)
+    if not 1 <= steps <= MOST_STEPS_OF_A_SUM:
+        raise OptionError(
+            f"--open-losses {text} sums the losses of {steps} steps: give 1 to {MOST_STEPS_OF_A_SUM}, or never"
+        )
+    return steps
 
 
 def _check_out(out: Path | None, model: Path) -> None:

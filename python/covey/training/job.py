@@ -114,8 +114,11 @@ def compile_training(
 
     Raises a `CoveyError` that names what cannot be trained, and the way out.
     """
-    if open_losses is not None and not 1 <= open_losses <= MOST_STEPS_OF_A_SUM:
-        raise OptionError(f"losses of {open_losses} steps: give 1 to {MOST_STEPS_OF_A_SUM}, or None for none")
+    whole = isinstance(open_losses, int) and not isinstance(open_losses, bool)
+    if open_losses is not None and not (whole and 1 <= open_losses <= MOST_STEPS_OF_A_SUM):
+        raise OptionError(
+            f"open_losses={open_losses!r}: give a number of steps from 1 to {MOST_STEPS_OF_A_SUM}, or None for none"
+        )
     step = make(
         model,
         example_inputs,
@@ -194,7 +197,9 @@ def _compiled(
         for name, (low, high) in found.spans.items()
     }
     for each in step.sums:
-        magnitudes[each.total] = each.steps * magnitudes[each.of]
+        # Labels that are right may be all of them, however few were so in calibration.
+        most = step.labels if each.of == step.right else magnitudes[each.of]
+        magnitudes |= dict.fromkeys(each.values, each.steps * most)
     sources = dict.fromkeys(ranges, "declared")
     for name in graph.inputs:
         if name in graph.carried:

@@ -30,20 +30,21 @@ def steps_between(outputs: Iterable[str]) -> int | None:
 
     Raises `ValueError` for outputs that no training job has.
     """
-    steps = None
-    for name in outputs:
-        found = re.fullmatch(r"(loss|right)|(?:losses|right)_of_([1-9][0-9]*)_steps", name)
-        if found is None:
-            raise ValueError(name)
-        steps = 1 if found[1] else int(found[2])
+    names = list(outputs)
+    if not names:
+        return None
+    found = re.fullmatch(rf"{LOSS}|{SUMS[LOSS]}_of_([1-9][0-9]{{0,8}})_steps", names[0])
+    steps = int(found[1] or 1) if found is not None else 0
+    if found is None or names[1:] not in ([], [output_name(RIGHT, steps)]):
+        raise ValueError(f"{', '.join(names)}: not the outputs of a training job")
     return steps
 
 
 @dataclass(frozen=True)
 class Sum:
-    """A value that is the sum of another over so many steps."""
+    """Values that hold the sum of another over so many steps, or a part of it."""
 
-    total: str
+    values: tuple[str, ...]
     of: str
     steps: int
 
@@ -63,9 +64,9 @@ def summed(build: Builder, loss: Loss, steps: int) -> tuple[Loss, list[Next], li
             kept = build.emit(InTurn((0, 1), (1, steps - 1)), before, hint="kept")
             total = build.emit(Add(), kept, value, hint="sum")
             opens = build.emit(InTurn((0, 1), (steps - 1, 1)), total, hint="opens")
-        build.graph.finer.update((kept.name, total.name, opens.name))
+        build.graph.finer.discard(before.name)  # a sum is as fine as what it is of
         nexts.append(Next(before, total))
-        sums.append(Sum(total.name, value.name, steps))
+        sums.append(Sum((before.name, kept.name, total.name, opens.name), value.name, steps))
         return opens
 
     right = None if loss.right is None else opened(RIGHT, loss.right)

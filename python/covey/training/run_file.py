@@ -22,7 +22,8 @@ KIND, VERSION = "covey training run", 1
 class RunFile:
     """A training run: which job of the parties' checkpoints it is, on what data, and what its steps came to.
 
-    `losses` and `right` have an entry a step, also of steps after the last checkpoint.
+    `losses` and `right` have an entry a step, also of steps after the last checkpoint. Where no loss opened it is no
+    number, and None.
     """
 
     path: Path

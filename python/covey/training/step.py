@@ -308,7 +308,7 @@ def _finished(
         graph.values[LABELS].size,
         final_name[loss.loss.name],
         None if loss.right is None else final_name[loss.right.name],
-        [Sum(final_name[each.total], final_name[each.of], each.steps) for each in sums],
+        [Sum(tuple(final_name[name] for name in each.values), final_name[each.of], each.steps) for each in sums],
     )
 
 

@@ -220,7 +220,7 @@ fn keys_clients_and_roles() {
 #[test]
 fn a_party_that_cannot_reach_another_says_which() {
     let mut cluster = Cluster::new();
-    // A port that no program gets by asking for any: it is among the privileged ones.
+    // A privileged port: the system hands it to no program that asks for a free one.
     let dead = 1;
     let text = cluster.party_toml(0, &["owner", "data"]);
     cluster.write("alpha.toml", &text.replace(&format!(":{}", cluster.ports[1]), &format!(":{dead}")));
