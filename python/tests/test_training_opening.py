@@ -155,7 +155,7 @@ def test_an_outputs_name_alone_says_nothing() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, "epoch", True, 1 << 17])
 def test_steps_that_make_no_sum_are_refused(wrong: Any) -> None:
-    with pytest.raises(covey.OptionError, match=r"open_losses=.*give a number of steps from 1 to 65536, or None"):
+    with pytest.raises(covey.OptionError, match=r"losses over .* steps: give a number of .* 1 to 65536, or open none"):
         compiled(perceptron(), table(), open_losses=wrong)
 
 
@@ -170,7 +170,7 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
     said = command.succeeds(*call, "never").out
     assert "loss" not in said and said.count(f"{STEPS} steps") == EPOCHS
     command.refuses(*call, "often", saying="use step, epoch, never or a number of steps")
-    command.refuses(*call, "0", saying="--open-losses 0 sums the losses of 0 steps: give 1 to 65536, or never")
+    command.refuses(*call, "0", saying="losses over 0 steps: give a number of steps from 1 to 65536, or open none")
     command.refuses(*call, "9" * 5000, saying="is unknown: use step, epoch")
 
 

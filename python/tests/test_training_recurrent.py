@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,7 +69,7 @@ def test_steps_are_pytorchs(kind: str, options: dict[str, Any]) -> None:
     assert max(off.values()) < 1e-7, off
 
 
-def file_of(kind: str, gates: int, tmp_path: Path, **attributes: Any) -> onnx.ModelProto:
+def file_of(kind: str, gates: int, **attributes: Any) -> onnx.ModelProto:
     """A layer of both directions as ONNX has it: one tensor for the weights of both, one for all biases."""
     rng = np.random.default_rng(2)
     nodes = [
@@ -92,11 +91,9 @@ def file_of(kind: str, gates: int, tmp_path: Path, **attributes: Any) -> onnx.Mo
     ("kind", "gates", "attributes"),
     [("LSTM", 4, {}), ("GRU", 3, {}), ("GRU", 3, {"linear_before_reset": 1}), ("RNN", 1, {})],
 )
-def test_the_gradient_of_an_onnx_layer_is_the_losss_slope(
-    kind: str, gates: int, attributes: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_gradient_of_an_onnx_layer_is_the_losss_slope(kind: str, gates: int, attributes: dict[str, Any]) -> None:
     """Against differences of the loss: its tensors are parts of the operator's weights."""
-    model = file_of(kind, gates, tmp_path, **attributes)
+    model = file_of(kind, gates, **attributes)
     x, labels = samples(BATCH)
 
     def loss_after(proto: onnx.ModelProto, rate: float) -> tuple[list[float], Any, Any]:
@@ -117,7 +114,7 @@ def test_the_gradient_of_an_onnx_layer_is_the_losss_slope(
 
 def test_parts_of_a_tensor_are_found_wherever_they_are() -> None:
     rng = np.random.default_rng(3)
-    source = file_of("LSTM", 4, Path())
+    source = file_of("LSTM", 4)
     _, drawn = model_of(source).probe(["w", "r", "b"])
     numbers = np.concatenate([array.ravel() for array in drawn.values()])
     assert len(np.unique(numbers)) == numbers.size and (numbers.astype(np.float32) == numbers).all()

@@ -1,6 +1,6 @@
 """Processor time of an inference, estimated from its multiplications, bytes and correlated OTs.
 
-Rates are nanoseconds of one core, measured on an AMD EPYC with AVX-512 (Zen 4, two cores) as processor time, not wall
+Rates are nanoseconds of one core, measured on an AMD EPYC with AVX-512 (two cores) as processor time, not wall
 time, at the party that computes most. Two parties' are from `covey bench primitives --protocol two-party --ring 60
 --linear ot`, the others' from `--protocol trio`, `quad` and `beaver` with `--ring 64`:
 

@@ -117,7 +117,7 @@ def compile_training(
     whole = isinstance(open_losses, int) and not isinstance(open_losses, bool)
     if open_losses is not None and not (whole and 1 <= open_losses <= MOST_STEPS_OF_A_SUM):
         raise OptionError(
-            f"open_losses={open_losses!r}: give a number of steps from 1 to {MOST_STEPS_OF_A_SUM}, or None for none"
+            f"losses over {open_losses!r} steps: give a number of steps from 1 to {MOST_STEPS_OF_A_SUM}, or open none"
         )
     step = make(
         model,

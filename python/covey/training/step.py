@@ -63,6 +63,7 @@ class Step:
     right: str | None
     """How many labels the minibatch got right."""
     sums: list[Sum]
+    """What opens in place of them, where that is sums over steps."""
 
 
 def make(

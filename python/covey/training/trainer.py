@@ -65,7 +65,8 @@ class Keeping(Runs, Protocol):
 class Steps:
     """What some steps came to. `bytes` is the payload on all links, offline included.
 
-    `loss` is the mean of those that opened, None where none did; `right` counts of `labels`, those of the same steps.
+    `loss` is the mean of the losses that opened, or None. `labels` counts the labels of their steps, and `right` those
+    that the model got right.
     """
 
     loss: float | None
@@ -276,15 +277,16 @@ class Trainer:
         self._taken += len(minibatches)
         results: list[Result] = done.results
         first = self._taken - len(results)
-        found, counts = zip(*(self._what_opened(first + i, one) for i, one in enumerate(results)), strict=True)
+        opened = [self._what_opened(first + index, one) for index, one in enumerate(results)]
+        found, counts = [loss for loss, _ in opened], [count for _, count in opened]
         if self._run is not None:
-            self._run.took(list(found), list(counts))
+            self._run.took(found, counts)
         if losses is not None and right is not None:
             losses += found
             right += counts
         total = done.work.profile.total
         return Steps(
-            **self._opened(list(found), list(counts)),
+            **self._opened(found, counts),
             steps=len(results),
             seconds=time.perf_counter() - start,
             bytes=total.bytes,
