@@ -24,7 +24,7 @@ ULP: Rounding
 PROBABILISTIC: Rounding
 
 class Program(_message.Message):
-    __slots__ = ("format_version", "name", "producer", "ring", "values", "nodes", "inputs", "outputs", "postprocess", "certificate", "carried")
+    __slots__ = ("format_version", "name", "producer", "ring", "values", "nodes", "inputs", "outputs", "postprocess", "certificate", "carried", "serving")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class Program(_message.Message):
     POSTPROCESS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     CARRIED_FIELD_NUMBER: _ClassVar[int]
+    SERVING_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     name: str
     producer: str
@@ -47,7 +48,8 @@ class Program(_message.Message):
     postprocess: _containers.RepeatedScalarFieldContainer[Postprocess]
     certificate: Certificate
     carried: _containers.RepeatedCompositeFieldContainer[Carried]
-    def __init__(self, format_version: _Optional[int] = ..., name: _Optional[str] = ..., producer: _Optional[str] = ..., ring: _Optional[_Union[Ring, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., postprocess: _Optional[_Iterable[_Union[Postprocess, str]]] = ..., certificate: _Optional[_Union[Certificate, _Mapping]] = ..., carried: _Optional[_Iterable[_Union[Carried, _Mapping]]] = ...) -> None: ...
+    serving: Serving
+    def __init__(self, format_version: _Optional[int] = ..., name: _Optional[str] = ..., producer: _Optional[str] = ..., ring: _Optional[_Union[Ring, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., postprocess: _Optional[_Iterable[_Union[Postprocess, str]]] = ..., certificate: _Optional[_Union[Certificate, _Mapping]] = ..., carried: _Optional[_Iterable[_Union[Carried, _Mapping]]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ...) -> None: ...
 
 class Carried(_message.Message):
     __slots__ = ("value", "next", "opens")
@@ -58,6 +60,22 @@ class Carried(_message.Message):
     next: int
     opens: int
     def __init__(self, value: _Optional[int] = ..., next: _Optional[int] = ..., opens: _Optional[int] = ...) -> None: ...
+
+class Serving(_message.Message):
+    __slots__ = ("program", "weights")
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    program: bytes
+    weights: _containers.RepeatedCompositeFieldContainer[Served]
+    def __init__(self, program: _Optional[bytes] = ..., weights: _Optional[_Iterable[_Union[Served, _Mapping]]] = ...) -> None: ...
+
+class Served(_message.Message):
+    __slots__ = ("value", "parameter")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    PARAMETER_FIELD_NUMBER: _ClassVar[int]
+    value: int
+    parameter: str
+    def __init__(self, value: _Optional[int] = ..., parameter: _Optional[str] = ...) -> None: ...
 
 class Certificate(_message.Message):
     __slots__ = ("data", "digest", "samples", "labelled", "float_correct", "fixed_correct", "tolerance", "relative_error")
