@@ -1,4 +1,4 @@
-//! A session's checkpoints, from the client's side.
+//! What the parties keep of a sequence of runs, from the client's side: checkpoints, and weights that were trained.
 
 use covey_messages::{Checkpoint, Hex, Resumed, SessionReply, SessionRequest, wire};
 use covey_runtime::RuntimeError;
@@ -59,6 +59,26 @@ impl Session {
     pub fn forget(&mut self, job: [u8; 16]) -> Result<(), ClientError> {
         match self.asked_all(&SessionRequest::Forget(Hex(job)))? {
             SessionReply::Forgotten => Ok(()),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// Has the parties keep what the sequence of the runs before made as the weights of the program that this one serves. Sessions of
+    /// that program that begin later compute with it. Returns the version's name.
+    ///
+    /// # Errors
+    /// Before anything is sent: a program that serves none, no run before. Then the session's failure: no right, no weights of the
+    /// program that is served, or another client's.
+    pub fn serve_weights(&mut self) -> Result<Hex<16>, ClientError> {
+        if self.program.serving().is_none() {
+            let name = self.program.name();
+            return Err(ClientError::Request(format!("'{name}' makes weights for no other program: compile it anew")));
+        }
+        if self.carries.is_none() {
+            return Err(RuntimeError::NotCarried { batch: 1, before: None }.into());
+        }
+        match self.asked_all(&SessionRequest::ServeWeights)? {
+            SessionReply::WeightsServed(version) => Ok(version),
             _ => Err(self.unexpected()),
         }
     }

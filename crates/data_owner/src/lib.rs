@@ -64,6 +64,7 @@ fn start(
     let client = AllowedClient {
         fill_store: true,
         share_data: true,
+        serve_weights: true,
         round_bits: prepare(&state, config, program, protocol, role)?,
         // It is this process itself.
         budget: ClientBudget { memory: Some(u64::MAX), ..ClientBudget::default() },

@@ -33,6 +33,8 @@ pub enum SessionRequest {
     Resume(Hex<16>),
     /// Erase the checkpoints of this job.
     Forget(Hex<16>),
+    /// Keep what the sequence of the runs before made as the weights of the program that this one serves.
+    ServeWeights,
     /// Keep rows that the client shares next, as a data set.
     ShareData(ShareData),
     /// Make the rows of the data sets of these names, one after the other, what runs may name.
@@ -111,6 +113,8 @@ pub enum SessionReply {
     Resumed(Resumed),
     /// Nothing is left of the job here.
     Forgotten,
+    /// Sessions of the program that is served begin with this version of its weights from now on.
+    WeightsServed(Hex<16>),
     /// The data set is on disk.
     DataShared(DataSet),
     /// The data sets that runs may name rows of, in the order asked for.
@@ -216,6 +220,18 @@ pub enum StoreMessage {
         /// What the client asked for in this session until now.
         history: Hex<32>,
         /// The party's part of the checkpoint's name.
+        nonce: Hex<16>,
+    },
+    /// A party is about to keep what was trained as the weights of another program. All must say the same, but for the nonce. P0 says it
+    /// first, so that of two sessions that do so one is done before the other begins.
+    ServingWeights {
+        /// Runs of the sequence.
+        runs: u64,
+        /// What the client asked for in this session until now.
+        history: Hex<32>,
+        /// The version that the owner of the other program's weights shared.
+        shared: Hex<16>,
+        /// The party's part of the new version's name.
         nonce: Hex<16>,
     },
     /// A party is about to keep a data set. All must say the same, but for the nonce.

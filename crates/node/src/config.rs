@@ -64,6 +64,8 @@ pub struct AllowedClient {
     pub share_data: bool,
     /// It may open sessions.
     pub infer: bool,
+    /// It may put what it trained in place of the weights of the program that the job serves, if one client shared both.
+    pub serve_weights: bool,
     /// It may have offline material stored for sessions, which take room on this party's disk.
     pub fill_store: bool,
     /// Samples of one program it may have predicted in all; any number if `None`.
@@ -83,6 +85,7 @@ impl AllowedClient {
             share_weights: false,
             share_data: false,
             infer: true,
+            serve_weights: false,
             fill_store: false,
             queries: None,
             round_bits: 0,
@@ -96,6 +99,7 @@ impl AllowedClient {
             (self.share_weights, Right::ShareWeights),
             (self.share_data, Right::ShareData),
             (self.infer, Right::Infer),
+            (self.serve_weights, Right::ServeWeights),
             (self.fill_store, Right::FillStore),
         ];
         all.into_iter().filter_map(|(may, right)| may.then_some(right)).collect()
@@ -315,6 +319,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
         let may = |right| entry.may.as_deref().unwrap_or(&[Right::Infer]).contains(&right);
         let (share_weights, infer) = (may(Right::ShareWeights), may(Right::Infer));
         let (share_data, fill_store) = (may(Right::ShareData), may(Right::FillStore));
+        let serve_weights = may(Right::ServeWeights);
         let (queries, round_bits) = (entry.queries, entry.round_bits);
         if round_bits > MOST_ROUNDED {
             return Err(source.refuse(&key("round_bits"), &format!("outputs lose at most {MOST_ROUNDED} bits")));
@@ -337,6 +342,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
             share_weights,
             share_data,
             infer,
+            serve_weights,
             fill_store,
             queries,
             round_bits,

@@ -51,6 +51,9 @@ impl Format {
     pub fn begin(self, folder: &Path, head: &impl Serialize) -> std::io::Result<Writer> {
         let mut writer = Writer { file: files::begin(folder)?, hasher: blake3::Hasher::new() };
         let encoded = serde_json::to_vec(head)?;
+        if encoded.len() > MAX_HEAD as usize {
+            return Err(std::io::Error::other("its head is too long"));
+        }
         writer.write(self.magic)?;
         writer.write(&self.version.to_le_bytes())?;
         writer.write(&(encoded.len() as u32).to_le_bytes())?;

@@ -38,6 +38,7 @@ mod sharing;
 mod state;
 mod stored_runs;
 mod supply;
+mod trained;
 mod turns;
 #[cfg(feature = "fuzz")]
 pub mod untrusted;

@@ -53,7 +53,7 @@ impl OwnState {
         let file = program.to_bytes();
         let upload = ShareWeights { program_bytes: file.len() as u64, ..upload };
         let name = program.name().chars().map(|c| if c.is_control() { ' ' } else { c }).take(64).collect();
-        let head = Head { name, ring: program.ring().into(), upload, owner: None, owner_name: None };
+        let head = Head { name, ring: program.ring().into(), upload, owner: None, owner_name: None, trained: None };
         let mut writer = self.store.begin(head)?;
         writer.write(&file)?;
         writer.write(payload)?;

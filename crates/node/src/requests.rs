@@ -29,15 +29,17 @@ use crate::history::History;
 use crate::lanes::{Held, Lanes, Request, guarded};
 use crate::masks::MaskStore;
 use crate::numbers::{MAX_COUNT, Numbers};
+use crate::others::Others;
 use crate::places::SessionPlace;
 use crate::quota::Quotas;
 use crate::records::{self, Job, Kind, Records, Traffic};
 use crate::resuming::Checkpoints;
 use crate::runs::{Purpose, RunStore};
 use crate::shared_data::SharedData;
-use crate::state::StoredWeights;
+use crate::state::{Store, StoredWeights};
 use crate::stored_runs::{Setting, StoredRuns};
 use crate::supply::{Stores, Supplies};
+use crate::trained::Serving;
 use crate::usage;
 use crate::weights::{self, Prepared};
 
@@ -55,6 +57,7 @@ pub(crate) struct Runs<'a> {
     pub options: Options,
     pub ring: Ring,
     pub held: &'a StoredWeights,
+    pub store: &'a Store,
     pub job: &'a Job,
     pub records: &'a Records,
     /// The working form of the weights, if all parties have it from the same session.
@@ -291,6 +294,31 @@ impl Runs<'_> {
                     reply(&mut *control, &SessionReply::Resumed(chosen))?;
                     continue;
                 }
+                SessionRequest::ServeWeights => {
+                    if !self.asking.serve_weights {
+                        return Err(format!("'{client_name}' may not serve-weights here: add it to `may`"));
+                    }
+                    kept.check()?;
+                    self.held.check(false)?;
+                    let serving = Serving {
+                        store: self.store,
+                        masks: self.masks,
+                        stored_runs: self.stored_runs,
+                        checkpoints: self.checkpoints,
+                        others: Others(self.streams),
+                        config: self.config,
+                        began_with: self.held,
+                        job: &checkpoints.job,
+                        sharing: &sharing,
+                        memory: self.memory,
+                    };
+                    let (party, carried) = lanes.carrying();
+                    let made = (&*carried, checkpoints.runs());
+                    let version =
+                        serving.serve((&mut *control, &mut history), party, made, executor.program())?;
+                    reply(&mut *control, &SessionReply::WeightsServed(version))?;
+                    continue;
+                }
                 SessionRequest::Forget(name) => {
                     checkpoints.forget(name)?;
                     reply(&mut *control, &SessionReply::Forgotten)?;
@@ -464,6 +492,7 @@ fn request_of(request: &SessionRequest) -> Option<records::Request> {
         | SessionRequest::Resume(_)
         | SessionRequest::Forget(_)
         | SessionRequest::Attach(_)
+        | SessionRequest::ServeWeights
         | SessionRequest::Close => return None,
     };
     Some(records::Request { kind, runs, samples: samples(batch, runs) })

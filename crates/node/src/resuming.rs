@@ -145,6 +145,11 @@ impl<'a> Checkpoints<'a> {
         Job { name, ..self.job.clone() }
     }
 
+    /// Runs of the sequence so far; none where nothing is carried.
+    pub fn runs(&self) -> u64 {
+        self.sequence.map_or(0, |(runs, _)| runs)
+    }
+
     fn others(&self) -> Others<'a> {
         Others(self.streams)
     }

@@ -150,6 +150,7 @@ fn run(party: &Party, mut client: Connection, agreement: Agreement, reservation:
         options,
         ring,
         held: &held,
+        store: &party.store,
         job: &job,
         records: &party.records,
         common: prepared.filter(|_| same_form),

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use covey_messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights};
 use covey_program::Program;
-use covey_ring::Ring;
+use covey_ring::{Ring, Word};
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 use tracing::{info, warn};
 
 use crate::config::AllowedClient;
@@ -23,7 +24,7 @@ use crate::{checkpoints, data_sets, files, masks};
 /// What a program file takes in memory while it is received or read, in lengths of it.
 pub(crate) const PROGRAM_COPIES: u64 = 4;
 const SUFFIX: &str = "share";
-/// After the head: the program file, and this role's part of the weights as the owner sent it.
+/// After the head: the program file, this role's part of the weights as the owner sent it, and shares that a training job made.
 const FORMAT: Format = Format { magic: b"COVEYSHR", version: 2, way_out: "share the weights of this program again" };
 const LOCK: &str = "lock";
 /// How long a data owner's own party waits for another that starts.
@@ -45,6 +46,25 @@ pub(crate) struct Head {
     /// What this party called that client, which keeps its weights under a new key. Files of earlier releases do not say.
     #[serde(default)]
     pub owner_name: Option<String>,
+    /// What a training job made of some parameters, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained: Option<Trained>,
+}
+
+/// Parameters whose shares a training job made, in place of those that the owner shared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Trained {
+    /// The job's program.
+    pub job: Hex<32>,
+    /// The version that the owner shared.
+    pub shared: Hex<16>,
+    /// The parameters, by their values' numbers.
+    pub parameters: Vec<u32>,
+    /// Components of each share.
+    pub components: usize,
+    /// Bytes of all of them.
+    pub bytes: u64,
 }
 
 /// Weights this party holds. A session keeps the version it began with.
@@ -65,6 +85,8 @@ pub(crate) struct StoredWeights {
 pub(crate) struct Store {
     folder: PathBuf,
     held: Mutex<HashMap<Hex<32>, Arc<StoredWeights>>>,
+    /// Held while a session puts what was trained in place of weights.
+    pub serving: Mutex<()>,
 }
 
 /// The right to work in a state folder, until it is dropped or the process ends.
@@ -160,7 +182,8 @@ impl Store {
                 }
             }
         }
-        Ok((Store { folder: folder.to_path_buf(), held: Mutex::new(held) }, damaged))
+        let folder = folder.to_path_buf();
+        Ok((Store { folder, held: Mutex::new(held), serving: Mutex::new(()) }, damaged))
     }
 
     /// The weights of a program.
@@ -265,12 +288,33 @@ impl Store {
 
     /// Puts a finished file in place of the program's former one. If that is another client's by now, the error is of kind `Other`.
     pub fn commit(&self, writer: Writer, clients: &[AllowedClient]) -> std::io::Result<()> {
-        let Writer { head, file } = writer;
-        let file = file.finish()?;
+        self.put(writer.finished()?, clients, None)
+    }
+
+    /// The same, if the program's weights are `former` by then, or else with the error `Other`.
+    pub fn replace(
+        &self,
+        former: &Arc<StoredWeights>,
+        finished: Finished,
+        clients: &[AllowedClient],
+    ) -> std::io::Result<()> {
+        self.put(finished, clients, Some(former))
+    }
+
+    fn put(
+        &self,
+        finished: Finished,
+        clients: &[AllowedClient],
+        former: Option<&Arc<StoredWeights>>,
+    ) -> std::io::Result<()> {
+        let Finished { head, file } = finished;
         let program = head.upload.program;
         let path = self.path(&program);
         let mut held = self.lock();
         owned_by(&held, &program, head.owner_name.as_deref(), clients).map_err(std::io::Error::other)?;
+        if former.is_some_and(|former| !held.get(&program).is_some_and(|now| Arc::ptr_eq(now, former))) {
+            return Err(std::io::Error::other("its weights were shared again or deleted meanwhile"));
+        }
         files::put_in_place(file, &path)?;
         held.insert(program, Arc::new(StoredWeights::new(head, path)));
         Ok(())
@@ -324,6 +368,12 @@ impl Head {
     }
 }
 
+/// A whole state file that is not in place. Dropped, it leaves nothing.
+pub(crate) struct Finished {
+    head: Head,
+    file: NamedTempFile,
+}
+
 /// A state file being written. Dropped, it leaves nothing.
 pub(crate) struct Writer {
     head: Head,
@@ -334,6 +384,16 @@ impl Writer {
     /// Appends a piece of the program or the payload.
     pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.file.write(bytes)
+    }
+
+    /// The same once all of it is on the disk: what is left is to put it in place.
+    pub fn finished(self) -> std::io::Result<Finished> {
+        Ok(Finished { head: self.head, file: self.file.finish()? })
+    }
+
+    /// Appends ring elements.
+    pub fn write_words<W: Word>(&mut self, words: &[W], ring: Ring) -> std::io::Result<()> {
+        self.file.write_words(words, ring)
     }
 }
 
@@ -385,8 +445,8 @@ impl StoredWeights {
 
     fn read_all(&self) -> Result<(), String> {
         let (rest, hasher) = self.open_file()?;
-        let ShareWeights { program_bytes, payload_bytes, .. } = self.head.upload;
-        Payload::new(FORMAT, &self.path, rest, hasher, program_bytes.saturating_add(payload_bytes)).read_all()
+        let bytes = self.head.upload.program_bytes.saturating_add(self.payload_bytes());
+        Payload::new(FORMAT, &self.path, rest, hasher, bytes).read_all()
     }
 
     /// What follows the head, which must be the one that this party started with.
@@ -396,6 +456,17 @@ impl StoredWeights {
             true => Ok((rest, hasher)),
             false => Err(FORMAT.corrupted(&self.path, "it is no longer the file this party started with")),
         }
+    }
+
+    /// Bytes behind the program.
+    fn payload_bytes(&self) -> u64 {
+        let trained = self.head.trained.as_ref().map_or(0, |trained| trained.bytes);
+        self.head.upload.payload_bytes.saturating_add(trained)
+    }
+
+    /// The version that the owner shared, whatever was trained since.
+    pub fn shared_version(&self) -> Hex<16> {
+        self.head.trained.as_ref().map_or(self.head.upload.weights_version, |trained| trained.shared)
     }
 
     /// Bytes of memory that reading its program takes.
@@ -435,7 +506,7 @@ impl StoredWeights {
         if Hex::from(program.hash()) != head.upload.program || RingMessage::from(program.ring()) != head.ring {
             return Err(damaged("it holds another program than it says"));
         }
-        Ok((program, Payload::new(FORMAT, &self.path, rest, hasher, head.upload.payload_bytes)))
+        Ok((program, Payload::new(FORMAT, &self.path, rest, hasher, self.payload_bytes())))
     }
 }
 

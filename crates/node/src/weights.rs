@@ -27,7 +27,7 @@ use crate::state::StoredWeights;
 /// The longest wait for another session that prepares the same weights.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The role whose turns set the order in which sessions prepare the same weights, the same at all roles, so that no two wait for each other.
-const FIRST: PeerId = 0;
+pub(crate) const FIRST: PeerId = 0;
 
 /// The prepared form of one version of a program's weights, once a session has needed it, and whose turn it is to make it.
 #[derive(Default)]
@@ -271,7 +271,7 @@ impl Setting<'_> {
         memory.grow(bytes, &what).map_err(no_room)?;
         info!(program = held.head.upload.program.short(), bytes, "preparing weights");
         let sharing = (protocol.properties().sharing)(self.options.parties);
-        let preparation = prepare(protocol, party, &sharing, program, held.role(), payload)?;
+        let preparation = prepare(protocol, party, &sharing, program, held, payload)?;
         held.is_sound(stamp);
         let executor = preparation.finish(party).map_err(|error| over(self.streams, &error))?;
         Ok((executor, memory))
@@ -293,7 +293,7 @@ pub(crate) fn public_digest(held: &StoredWeights, sharing: &Sharing, memory: &Ar
     let (program, mut payload) = held.open()?;
     let mut hasher = blake3::Hasher::new_derive_key("covey 2026 public parameters");
     if program.parameters().any(|(_, value)| value.visibility == Visibility::Public) {
-        let part = part_of(sharing, &program, held.role(), &payload)?;
+        let part = part_of(sharing, &program, held, &payload)?;
         let mut bytes = Zeroizing::new(vec![0; part.seeds().len() * SEED]);
         payload.fill(&mut bytes)?;
         for (id, value) in program.parameters() {
@@ -309,15 +309,28 @@ pub(crate) fn public_digest(held: &StoredWeights, sharing: &Sharing, memory: &Ar
                 })?;
             }
         }
+        payload.pass(trained_bytes(held), |_| ())?;
         payload.finish()?;
     }
     let digest = Hex(*hasher.finalize().as_bytes());
     Ok(*known.insert(digest))
 }
 
+/// Bytes of what a training job made, behind the owner's part.
+fn trained_bytes(held: &StoredWeights) -> usize {
+    held.head.trained.as_ref().map_or(0, |trained| usize::try_from(trained.bytes).unwrap_or(usize::MAX))
+}
+
 /// What a role holds of the weights of `program`, which `payload` must be as long as.
-fn part_of<'a>(sharing: &'a Sharing, program: &Program, role: usize, payload: &Payload) -> Result<&'a Part, String> {
-    let part = sharing.roles.get(role).filter(|_| payload.left() == payload_bytes(sharing, program, role));
+fn part_of<'a>(
+    sharing: &'a Sharing,
+    program: &Program,
+    held: &StoredWeights,
+    payload: &Payload,
+) -> Result<&'a Part, String> {
+    let role = held.role();
+    let due = payload_bytes(sharing, program, role).saturating_add(trained_bytes(held) as u64);
+    let part = sharing.roles.get(role).filter(|_| payload.left() == due);
     part.ok_or_else(|| "the weights are incomplete: share the weights of this program again".to_string())
 }
 
@@ -327,21 +340,27 @@ fn prepare<W: Word>(
     party: &mut AnyParty<W>,
     sharing: &Sharing,
     program: Arc<Program>,
-    role: usize,
+    held: &StoredWeights,
     mut payload: Payload,
 ) -> Result<Preparation<AnyParty<W>>, String> {
     let said = |error: RuntimeError| error.to_string();
-    let part = part_of(sharing, &program, role, &payload)?;
+    let part = part_of(sharing, &program, held, &payload)?;
+    let trained: &[u32] = held.head.trained.as_ref().map_or(&[], |trained| &trained.parameters);
     let mut seed = || -> Result<Zeroizing<[u8; SEED]>, String> {
         let mut bytes = Zeroizing::new([0; SEED]);
         payload.fill(&mut *bytes)?;
         Ok(bytes)
     };
     let seeds = part.seeds().iter().map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
-    let load = protocol.loader(role, &seeds.iter().map(|seed| &**seed).collect::<Vec<_>>());
+    let load = protocol.loader(held.role(), &seeds.iter().map(|seed| &**seed).collect::<Vec<_>>());
     let mut preparation = Preparation::new(party, program.clone()).map_err(said)?;
     for (id, value) in program.parameters() {
         let public = value.visibility == Visibility::Public;
+        if trained.contains(&(id.index() as u32)) && !public {
+            let words = if part.words() { wire::words_len(value.elements(), program.ring()) } else { 0 };
+            payload.pass(words, |_| ())?;
+            continue;
+        }
         let words =
             if public || part.words() { Some(payload.words::<W>(value.elements(), program.ring())?) } else { None };
         let parameter = match words {
@@ -352,6 +371,14 @@ fn prepare<W: Word>(
             }
         };
         preparation.add(party, id, parameter).map_err(said)?;
+    }
+    let components = held.head.trained.as_ref().map_or(0, |trained| trained.components);
+    for (id, value) in program.parameters().filter(|(id, _)| trained.contains(&(id.index() as u32))) {
+        let component = |_| Ok(Tensor::new(value.shape.clone(), payload.words(value.elements(), program.ring())?));
+        let components = (0..components).map(component).collect::<Result<Vec<Tensor<W>>, String>>()?;
+        let share = party.share_of_components(&value.shape, components);
+        let share = share.ok_or("what was trained does not fit this role: train again, or share the weights again")?;
+        preparation.add(party, id, Parameter::Shared(share)).map_err(said)?;
     }
     payload.finish()?;
     Ok(preparation)

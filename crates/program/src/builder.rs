@@ -4,10 +4,10 @@ use covey_operators::{largest_bound, wire};
 use covey_ring::Ring;
 use prost::Message;
 
-use crate::program::Parts;
+use crate::program::{Parts, Served, Serving};
 use crate::{
-    Bound, BoundSource, Carried, Kind, Node, Op, Postprocess, Program, ProgramError, Value, ValueId, Visibility,
-    WholeNumbers, container, encode, op,
+    Bound, BoundSource, Carried, Kind, Node, Op, Postprocess, Program, ProgramError, ProgramHash, Value, ValueId,
+    Visibility, WholeNumbers, container, encode, op,
 };
 
 /// Builds a [`Program`] node by node; result shapes and scales follow from the operations.
@@ -37,7 +37,9 @@ impl ProgramBuilder {
         let producer = concat!("covey ", env!("CARGO_PKG_VERSION")).to_string();
         let (values, nodes, inputs, outputs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (postprocess, carried) = (Vec::new(), Vec::new());
-        let parts = Parts { name: name.into(), producer, ring, values, nodes, inputs, outputs, postprocess, carried };
+        let serving = None;
+        let parts =
+            Parts { name: name.into(), producer, ring, values, nodes, inputs, outputs, postprocess, carried, serving };
         ProgramBuilder { parts }
     }
 
@@ -61,6 +63,12 @@ impl ProgramBuilder {
     /// The same, and where the client ends the sequence `opens` is revealed to it.
     pub fn carry_and_open(&mut self, value: ValueId, next: ValueId, opens: ValueId) {
         self.parts.carried.push(Carried { value, next, opens: Some(opens) });
+    }
+
+    /// A sequence of runs makes weights for another program: of each value, the parameter that it becomes.
+    pub fn serve(&mut self, program: ProgramHash, weights: &[(ValueId, &str)]) {
+        let served = |&(value, parameter): &(ValueId, &str)| Served { value, parameter: parameter.into() };
+        self.parts.serving = Some(Serving { program, weights: weights.iter().map(served).collect() });
     }
 
     /// A secret parameter, whose integers stand in the weights file.

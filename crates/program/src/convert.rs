@@ -7,10 +7,11 @@ use prost::Message;
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 
 use crate::container::VERSION;
-use crate::program::Parts;
+use crate::program::{Parts, Served, Serving};
 use crate::validate::shown;
 use crate::{
-    Bound, BoundSource, Carried, Kind, Node, Op, Postprocess, ProgramError, Value, ValueId, Visibility, WholeNumbers,
+    Bound, BoundSource, Carried, Kind, Node, Op, Postprocess, ProgramError, ProgramHash, Value, ValueId, Visibility,
+    WholeNumbers,
 };
 
 /// Most values a program may hold.
@@ -57,7 +58,15 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Parts, ProgramError> {
                 opens: pair.opens.map(ValueId),
             })
             .collect(),
+        serving: program.serving.map(serving).transpose()?,
     })
+}
+
+fn serving(serving: wire::Serving) -> Result<Serving, ProgramError> {
+    let bytes: [u8; 32] =
+        serving.program.try_into().map_err(|_| invalid("the program that it makes weights for has no hash of 32 bytes"))?;
+    let served = |entry: wire::Served| Served { value: ValueId(entry.value), parameter: entry.parameter };
+    Ok(Serving { program: ProgramHash(bytes), weights: serving.weights.into_iter().map(served).collect() })
 }
 
 /// Counts values and nodes without decoding them: an empty one takes two bytes on the wire and a hundred in memory, so

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::{BoundSource, Carried, Kind, Node, Postprocess, Program, Value, ValueId, Visibility, WholeNumbers};
+use crate::{
+    BoundSource, Carried, Kind, Node, Postprocess, Program, Served, Value, ValueId, Visibility, WholeNumbers,
+};
 
 /// The listing of [`Program::dump`].
 pub(crate) fn dump(program: &Program) -> String {
@@ -27,6 +29,12 @@ fn write_program(out: &mut String, program: &Program) -> std::fmt::Result {
     for Carried { value, next, opens } in program.carried() {
         let then = opens.map_or(String::new(), |id| format!(", at the end {} opens", list(&[id])));
         writeln!(out, "carried {} from {} of the run before{then}", list(&[*value]), list(&[*next]))?;
+    }
+    if let Some(serving) = program.serving() {
+        writeln!(out, "serves program {}", serving.program)?;
+        for Served { value, parameter } in &serving.weights {
+            writeln!(out, "  parameter '{parameter}' from {}", list(&[*value]))?;
+        }
     }
     for (&id, postprocess) in program.outputs().iter().zip(program.postprocess()) {
         let then = match postprocess {

@@ -4,7 +4,7 @@ use covey_operators::wire;
 use covey_ring::Ring;
 
 use crate::container::VERSION;
-use crate::program::{Carried, Parts};
+use crate::program::{Carried, Parts, Served, Serving};
 use crate::{BoundSource, Kind, Node, Postprocess, Value, ValueId, Visibility};
 
 /// The wire form of a program. Numbers beyond the wire's width saturate, and are refused when read back.
@@ -27,6 +27,15 @@ pub(crate) fn encode(parts: &Parts) -> wire::Program {
         postprocess: parts.postprocess.iter().map(|&step| encode_postprocess(step).into()).collect(),
         certificate: None,
         carried: parts.carried.iter().map(encode_carried).collect(),
+        serving: parts.serving.as_ref().map(encode_serving),
+    }
+}
+
+fn encode_serving(serving: &Serving) -> wire::Serving {
+    let served = |served: &Served| wire::Served { value: served.value.0, parameter: served.parameter.clone() };
+    wire::Serving {
+        program: serving.program.0.to_vec(),
+        weights: serving.weights.iter().map(served).collect(),
     }
 }
 

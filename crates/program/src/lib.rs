@@ -24,7 +24,7 @@ pub use container::ProgramHash;
 pub use covey_operators::{Bound, BoundSource, Kind, Op, Rounding, Value, Visibility, WholeNumbers, Window, op};
 pub use error::{ProgramError, WeightsError};
 pub use node::{Node, Postprocess, ValueId};
-pub use program::{Carried, Program};
+pub use program::{Carried, Program, Served, Serving};
 pub use weights::Weights;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The validated program.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
@@ -31,6 +32,7 @@ pub(crate) struct Parts {
     pub outputs: Vec<ValueId>,
     pub postprocess: Vec<Postprocess>,
     pub carried: Vec<Carried>,
+    pub serving: Option<Serving>,
 }
 
 /// A value that a session keeps in shares from one run to the next.
@@ -42,6 +44,24 @@ pub struct Carried {
     pub next: ValueId,
     /// What opens to the client where it ends the sequence.
     pub opens: Option<ValueId>,
+}
+
+/// Weights that a sequence of runs makes for another program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serving {
+    /// That program.
+    pub program: ProgramHash,
+    /// What becomes its weights.
+    pub weights: Vec<Served>,
+}
+
+/// A value that becomes a parameter of another program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The value, as a run leaves it.
+    pub value: ValueId,
+    /// The parameter's name there.
+    pub parameter: String,
 }
 
 impl Parts {
@@ -160,6 +180,20 @@ impl Program {
     /// What opens to the client where it ends a sequence.
     pub fn opened_at_end(&self) -> impl Iterator<Item = ValueId> {
         self.parts.carried.iter().filter_map(|pair| pair.opens)
+    }
+
+    /// The weights that a sequence of runs makes for another program, if it does.
+    pub fn serving(&self) -> Option<&Serving> {
+        self.parts.serving.as_ref()
+    }
+
+    /// What is kept of a sequence's last run for its end: what opens then, and what becomes another program's weights.
+    pub fn kept_for_end(&self) -> Vec<ValueId> {
+        let mut kept: Vec<ValueId> = self.opened_at_end().collect();
+        let opens: HashSet<ValueId> = kept.iter().copied().collect();
+        let served = self.parts.serving.iter().flat_map(|serving| &serving.weights).map(|served| served.value);
+        kept.extend(served.filter(|id| !opens.contains(id)));
+        kept
     }
 
     /// The values in the weights file, by id.

@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use covey_operators::largest_bound;
 
 use crate::program::Parts;
-use crate::{BoundSource, Carried, Kind, Node, Postprocess, ProgramError, Value, ValueId, Visibility};
+use crate::{
+    BoundSource, Carried, Kind, Node, Postprocess, ProgramError, Served, Serving, Value, ValueId, Visibility,
+};
 
 /// Most dimensions of a value, the batch included.
 const MAX_RANK: usize = 8;
@@ -46,7 +48,8 @@ pub(crate) fn check(parts: &Parts) -> Result<(), ProgramError> {
         })?;
     }
     check_outputs(parts, &defined)?;
-    check_carried(parts)
+    check_carried(parts)?;
+    check_serving(parts)
 }
 
 fn check_values(parts: &Parts) -> Result<(), ProgramError> {
@@ -311,8 +314,6 @@ fn check_carried(parts: &Parts) -> Result<(), ProgramError> {
     for &Carried { value: id, next, opens } in &parts.carried {
         let of = |id| lookup(parts, id).map_err(|problem| ProgramError::Invalid(format!("as carried {problem}")));
         let (value, next, opens) = (of(id)?, of(next)?, opens.map(of).transpose()?);
-        let computed =
-            |value: &Value| value.kind == Kind::Intermediate && !value.bits && value.visibility == Visibility::Secret;
         let refuse = |problem: String| Err(ProgramError::Value { value: shown(&value.name), problem });
         if value.kind != Kind::Carried {
             return refuse("is listed among the carried values but is not of kind carried".into());
@@ -321,10 +322,10 @@ fn check_carried(parts: &Parts) -> Result<(), ProgramError> {
             return refuse("is listed twice among the carried values".into());
         }
         let next_name = shown(&next.name);
-        if !computed(next) {
+        if !is_computed(next) {
             return refuse(format!("is next '{next_name}', which is no secret integer that a node computes"));
         }
-        if let Some(opens) = opens.filter(|opens| !computed(opens)) {
+        if let Some(opens) = opens.filter(|opens| !is_computed(opens)) {
             let name = shown(&opens.name);
             return refuse(format!("opens '{name}' at the end, which is no secret integer that a node computes"));
         }
@@ -356,6 +357,39 @@ fn check_carried(parts: &Parts) -> Result<(), ProgramError> {
             problem: "is of kind carried but not listed among the carried values".into(),
         }),
     }
+}
+
+/// What becomes weights of another program is kept from a run, in the ring, once.
+fn check_serving(parts: &Parts) -> Result<(), ProgramError> {
+    let Some(Serving { weights, .. }) = &parts.serving else { return Ok(()) };
+    let invalid = |problem: String| Err(ProgramError::Invalid(problem));
+    if parts.carried.is_empty() || weights.is_empty() {
+        return invalid("it makes weights for another program, and carries or names none".into());
+    }
+    let (mut values, mut names) = (HashSet::new(), HashSet::new());
+    for Served { value: id, parameter } in weights {
+        let name = shown(parameter);
+        if let Err(problem) = check_name(parameter) {
+            return invalid(format!("the name '{name}' of a parameter of another program {problem}"));
+        }
+        let value = lookup(parts, *id)
+            .map_err(|problem| ProgramError::Invalid(format!("as parameter '{name}' of another program {problem}")))?;
+        let refuse = |problem: String| Err(ProgramError::Value { value: shown(&value.name), problem });
+        if !is_computed(value) || !value.batched {
+            return refuse(format!(
+                "becomes parameter '{name}' of another program, and is no secret integers of a run that a node computes"
+            ));
+        }
+        if !values.insert(*id) || !names.insert(parameter.as_str()) {
+            return refuse(format!("becomes parameter '{name}' of another program, and one of them is listed twice"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a node computes secret integers.
+fn is_computed(value: &Value) -> bool {
+    value.kind == Kind::Intermediate && !value.bits && value.visibility == Visibility::Secret
 }
 
 fn lookup(parts: &Parts, id: ValueId) -> Result<&Value, String> {

@@ -264,6 +264,11 @@ impl Session {
         self.work(py, None, move |session, _| Ok(session.forget(job)?))
     }
 
+    /// Has the parties keep what was trained as the weights of the program that this one serves. Returns the version's name.
+    fn serve_weights(&self, py: Python<'_>) -> PyResult<String> {
+        self.work(py, None, move |session, _| Ok(session.serve_weights()?.to_string()))
+    }
+
     /// Shares rows (float64 arrays by input name, a row for each entry of their first dimension) as the data set `name`, for sessions of
     /// this client and of those with the keys `readers`. Returns the data set as JSON.
     #[pyo3(signature = (name, inputs, readers, progress = None))]

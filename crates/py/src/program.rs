@@ -120,6 +120,24 @@ impl Program {
         Ok(list)
     }
 
+    /// What program the runs make weights for: a dict of its hash (`program`) and of `weights`, which have a `value` here and the
+    /// `parameter` there. None where they make none.
+    #[getter]
+    fn serving<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(serving) = self.0.serving() else { return Ok(None) };
+        let weights = PyList::empty(py);
+        for served in &serving.weights {
+            let entry = PyDict::new(py);
+            entry.set_item("value", &self.0.value(served.value).name)?;
+            entry.set_item("parameter", &served.parameter)?;
+            weights.append(entry)?;
+        }
+        let found = PyDict::new(py);
+        found.set_item("program", serving.program.to_string())?;
+        found.set_item("weights", weights)?;
+        Ok(Some(found))
+    }
+
     /// The nodes in order: dicts of name, op (the model's operator) and computes (the program's operation).
     #[getter]
     fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {

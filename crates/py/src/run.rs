@@ -87,6 +87,13 @@ impl Clear {
         Ok((outputs_to(py, outputs)?, statistics, timings))
     }
 
+    /// What the runs before made as weights of the program that this one serves, by the parameters' names.
+    fn served<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let runner = self.runner.clone();
+        let made = detached(py, move || Ok(runner.lock().unwrap_or_else(PoisonError::into_inner).served()?))?;
+        outputs_to(py, made)
+    }
+
     /// What opens at the end of the sequence of the runs before, over `batch` samples.
     #[pyo3(signature = (batch = 1))]
     fn end<'py>(&self, py: Python<'py>, batch: usize) -> PyResult<Bound<'py, PyList>> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use covey_program::{Carried, Program, ValueId};
+use covey_program::{Carried, Program, Served, ValueId};
 use covey_protocols::{Protocol, Shaped};
 use covey_ring::{Tensor, Word};
 
@@ -12,15 +12,15 @@ use crate::RuntimeError;
 pub struct CarriedShares<P: Protocol + ?Sized> {
     /// What the next run begins with.
     next: HashMap<ValueId, P::Arith>,
-    /// What opens where the sequence ends.
-    opens: HashMap<ValueId, P::Arith>,
+    /// What opens, or becomes another program's weights, where the sequence ends.
+    at_end: HashMap<ValueId, P::Arith>,
     /// Runs of the sequence so far: the number of the next one, or of the one that runs.
     runs: u64,
 }
 
 impl<P: Protocol + ?Sized> Default for CarriedShares<P> {
     fn default() -> Self {
-        CarriedShares { next: HashMap::new(), opens: HashMap::new(), runs: 0 }
+        CarriedShares { next: HashMap::new(), at_end: HashMap::new(), runs: 0 }
     }
 }
 
@@ -61,24 +61,25 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         self.runs = self.runs.saturating_add(1);
         for pair in program.carried() {
             self.next.insert(pair.value, computed(pair.next)?);
-            if let Some(id) = pair.opens {
-                self.opens.insert(id, computed(id)?);
-            }
+        }
+        for id in program.kept_for_end() {
+            self.at_end.insert(id, computed(id)?);
         }
         Some(())
     }
 
-    /// What a run left, in the program's order: each value that the next run begins with, and what opens of it at the end. `None` where
+    /// What a run left, in the program's order: the values that the next run begins with, and what is kept for the end. `None` where
     /// there was no run.
     pub fn shares(&self, program: &Program) -> Option<Vec<&P::Arith>> {
-        let mut shares = Vec::new();
-        for pair in program.carried() {
-            shares.push(self.next.get(&pair.value)?);
-            if let Some(id) = pair.opens {
-                shares.push(self.opens.get(&id)?);
-            }
-        }
+        let next = program.carried().iter().map(|pair| self.next.get(&pair.value));
+        let at_end = program.kept_for_end();
+        let shares: Vec<&P::Arith> = next.chain(at_end.iter().map(|id| self.at_end.get(id))).collect::<Option<_>>()?;
         (!shares.is_empty()).then_some(shares)
+    }
+
+    /// What becomes weights of the program that `program` serves, as the last run left it. `None` where there was no run.
+    pub fn served<'a>(&'a self, program: &'a Program) -> Option<Vec<(&'a Served, &'a P::Arith)>> {
+        program.serving()?.weights.iter().map(|served| Some((served, self.at_end.get(&served.value)?))).collect()
     }
 
     /// Runs of the sequence so far.
@@ -100,9 +101,9 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         let mut restored = CarriedShares { runs, ..CarriedShares::default() };
         for pair in program.carried() {
             restored.next.insert(pair.value, share(&program.value(pair.value).full_shape(batch))?);
-            if let Some(id) = pair.opens {
-                restored.opens.insert(id, share(&program.value(id).full_shape(batch))?);
-            }
+        }
+        for id in program.kept_for_end() {
+            restored.at_end.insert(id, share(&program.value(id).full_shape(batch))?);
         }
         Ok(restored)
     }
@@ -116,7 +117,7 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         if program.opened_at_end().next().is_none() {
             return Err(RuntimeError::NothingOpens(program.name().into()));
         }
-        let CarriedShares { opens: mut left, .. } = std::mem::take(self);
+        let CarriedShares { at_end: mut left, .. } = std::mem::take(self);
         let one = |id| match left.remove(&id) {
             Some(share) if share.shape() == program.value(id).full_shape(batch) => Ok((id, share)),
             before => {
@@ -127,12 +128,12 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
     }
 }
 
-/// Elements that are kept from a run over `batch` samples: for the next, and to be opened at the end.
+/// Elements that are kept from a run over `batch` samples: for the next, and for the end.
 pub(crate) fn carried_elements(program: &Program, batch: usize) -> u64 {
     let elements = |id: ValueId| {
         let value = program.value(id);
         (value.elements() as u64).saturating_mul(if value.batched { batch as u64 } else { 1 })
     };
     let next = program.carried().iter().map(|pair| pair.value);
-    next.chain(program.opened_at_end()).map(elements).fold(0, u64::saturating_add)
+    next.chain(program.kept_for_end()).map(elements).fold(0, u64::saturating_add)
 }

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use covey_operators::Shared;
-use covey_program::{Program, ValueId, Weights};
-use covey_protocols::clear::{Clear, OnViolation};
+use covey_program::{Program, Served, ValueId, Weights};
+use covey_protocols::clear::{Clear, ClearTensor, OnViolation};
 use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::RuntimeError;
 use crate::carried::CarriedShares;
-use crate::data::check_inputs;
+use crate::data::{Output, check_inputs};
 use crate::executor::{Executor, Observer, Parameter, RunSettings};
 use crate::profile::Timing;
 
@@ -86,6 +86,20 @@ impl ClearRunner {
         let timings = self.executor.run_with(&mut self.protocol, settings, &mut self.carried, &mut observer)?;
         let statistics = observer.values.into_values().collect();
         Ok(Outcome { outputs: self.protocol.take_revealed(), statistics, timings })
+    }
+
+    /// What becomes weights of the program that this one serves, by the parameter's name, as the last run left it.
+    ///
+    /// # Errors
+    /// If the program serves none, or there was no run.
+    pub fn served(&self) -> Result<Vec<Output>, RuntimeError> {
+        let program = self.executor.program();
+        let made = self.carried.served(program).ok_or(RuntimeError::NotCarried { batch: 1, before: None })?;
+        let one = |(served, share): (&Served, &ClearTensor)| {
+            let words = Tensor::new(program.value(served.value).shape.clone(), share.data().to_vec());
+            Output { name: served.parameter.clone(), ..Output::new(program, served.value, &words) }
+        };
+        Ok(made.into_iter().map(one).collect())
     }
 
     /// What opens at the end of the sequence of runs before, over `batch` samples, in the program's order.

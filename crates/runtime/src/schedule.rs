@@ -222,7 +222,7 @@ impl Readers {
 /// What is read when all steps are done.
 fn kept(program: &Program) -> impl Iterator<Item = ValueId> + '_ {
     let carried = program.carried().iter().map(|pair| pair.next);
-    program.outputs().iter().copied().chain(carried).chain(program.opened_at_end())
+    program.outputs().iter().copied().chain(carried).chain(program.kept_for_end())
 }
 
 /// Lists each value with the last step that reads it, or with the step that computes it if none does. What is kept stays.

@@ -1,0 +1,244 @@
+//! What a training job made becomes the weights of another program, in shares: a new version of them, that sessions of that program begin
+//! with from then on. Nothing opens.
+//!
+//! The job's program names the other one by its hash, and which of its values become which parameters, so that whoever agreed to the job
+//! agreed to that. One client shared the weights of both. As with checkpoints (`resuming`), the version's name is a hash of nonces, one of
+//! every role, and all roles compare what the client asked for before: one name is one moment of one run. No role puts its file in place
+//! before all have theirs on the disk. Where some do not live to do so, the parties have different versions and refuse sessions, until
+//! the job does it again or the owner shares its weights again.
+
+use std::sync::{Arc, PoisonError};
+
+use covey_messages::{Hex, Key, ShareWeights, StoreMessage, payload_bytes};
+use covey_program::{Kind, Program, Served, ValueId, Visibility};
+use covey_protocols::any_party::{AnyParty, AnyShare};
+use covey_protocols::Shaped;
+use covey_protocols::served::{Part, Sharing};
+use covey_ring::{Word, wire};
+use covey_runtime::CarriedShares;
+use covey_transport::{Endpoint, Network};
+use tracing::info;
+
+use crate::budget::Memory;
+use crate::checkpoints::{CheckpointStore, Job};
+use crate::config::PartyConfig;
+use crate::history::History;
+use crate::masks::MaskStore;
+use crate::others::Others;
+use crate::resuming::name_of;
+use crate::runs::RunStore;
+use crate::headed_file::Payload;
+use crate::state::{Head, Store, StoredWeights, Trained, Writer};
+use crate::weights::FIRST;
+
+const NAME: &str = "covey 2026 trained weights: version";
+
+/// The session of a training job whose weights are to be served.
+pub(crate) struct Serving<'a> {
+    pub store: &'a Store,
+    pub masks: &'a MaskStore,
+    pub stored_runs: &'a RunStore,
+    pub checkpoints: &'a CheckpointStore,
+    pub others: Others<'a>,
+    pub config: &'a PartyConfig,
+    /// The weights that the job began with.
+    pub began_with: &'a StoredWeights,
+    pub job: &'a Job,
+    pub sharing: &'a Sharing,
+    pub memory: &'a Arc<Memory>,
+}
+
+/// A parameter of the other program, and the share that becomes it.
+type Made<'a> = (ValueId, &'a AnyShare);
+
+impl Serving<'_> {
+    /// Agrees with all others on what the sequence made after so many `runs`, and puts it in place of the other program's weights.
+    pub fn serve<W: Word>(
+        &self,
+        (control, history): (&mut dyn Endpoint, &mut History),
+        party: &AnyParty<W>,
+        (carried, runs): (&CarriedShares<AnyParty<W>>, u64),
+        program: &Program,
+    ) -> Result<Hex<16>, String> {
+        let name = program.name();
+        let serving = program.serving().ok_or_else(|| format!("'{name}' serves no other program: compile it anew"))?;
+        let nothing = || format!("weights to be served where '{name}' has none: ask after a run of a sequence");
+        let made = carried.served(program).ok_or_else(nothing)?;
+        let other = Hex::from(serving.program);
+        let leads = self.others.0.me() == FIRST;
+        let first = if leads { None } else { Some(self.others.hear(control, FIRST)?) };
+        let _alone = self.store.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held(&other)?;
+        let mut read = self.memory.shared();
+        let no_room = |problem: String| format!("no room for {problem}");
+        read.grow(held.program_memory(), "the program that is served").map_err(no_room)?;
+        let (served, payload) = held.open()?;
+        let made = matched(&served, program, made)?;
+        let version = self.agree(control, history, (runs, held.shared_version(), first))?;
+        let stuck = |error: std::io::Error| format!("it cannot store the weights: {error}");
+        let mut writer = self.store.begin(self.head(&held, &served, (party, &made), version)).map_err(stuck)?;
+        writer.write(&served.to_bytes()).map_err(stuck)?;
+        copy(&mut writer, payload, &held, self.sharing, &served)?;
+        for (_, share) in &made {
+            for component in party.components(share) {
+                writer.write_words(component.data(), served.ring()).map_err(stuck)?;
+            }
+        }
+        let writer = writer.finished().map_err(stuck)?;
+        self.others.tell(control, &StoreMessage::Agreed)?;
+        for from in self.others.ids() {
+            if self.others.hear(control, from)? != StoreMessage::Agreed {
+                return Err(self.others.unexpected(from));
+            }
+        }
+        // Their names are of the former version.
+        self.masks.delete(&other)?;
+        self.stored_runs.delete_of_version(&held.head.upload.weights_version)?;
+        self.checkpoints.delete(&other)?;
+        self.store.replace(&held, writer, &self.config.clients).map_err(stuck)?;
+        history.add(&version);
+        let (job, weights_version) = (self.job.program.short(), version.short());
+        info!(program = other.short(), job, client = self.job.client, runs, weights_version, "trained weights serve");
+        Ok(version)
+    }
+
+    /// The other program's weights, which must be of the same owner, for the same role among the same parties.
+    fn held(&self, other: &Hex<32>) -> Result<Arc<StoredWeights>, String> {
+        let short = other.short();
+        if self.sharing.roles.contains(&Part::Public) {
+            return Err(format!(
+                "{} keeps weights at one party, so what was trained cannot serve in shares: open it (--open-weights)",
+                self.job.protocol
+            ));
+        }
+        let held = self.store.get(other).ok_or_else(|| {
+            format!("it holds no weights of program {short}, which the trained weights are for: share them first")
+        })?;
+        let (here, there) = (&self.began_with.head, &held.head);
+        let owner = |head: &Head| (head.owner_name.clone(), head.owner.filter(|_| head.owner_name.is_none()));
+        if owner(here) != owner(there) {
+            return Err(format!(
+                "another client shared the weights of program {short} than those of the training job: have one client share both"
+            ));
+        }
+        let (here, there) = (&here.upload, &there.upload);
+        if (&here.protocol, here.role) != (&there.protocol, there.role) || !self.same_parties(here, there) {
+            return Err(format!(
+                "it holds the weights of program {short} for another protocol, role or parties than the training job's: share them again"
+            ));
+        }
+        held.check(true)?;
+        Ok(held)
+    }
+
+    /// Whether both were shared with the same parties, some of which may have other keys by now.
+    fn same_parties(&self, here: &ShareWeights, there: &ShareWeights) -> bool {
+        let same = |(index, (a, b)): (usize, (&Key, &Key))| {
+            index == here.role || a == b || self.config.same_peer(&a.0, &b.0) || self.config.same_peer(&b.0, &a.0)
+        };
+        here.parties.len() == there.parties.len() && here.parties.iter().zip(&there.parties).enumerate().all(same)
+    }
+
+    /// The new version's name, once all have said the same; P0 may have spoken `first`.
+    fn agree(
+        &self,
+        control: &mut dyn Endpoint,
+        history: &History,
+        (runs, shared, first): (u64, Hex<16>, Option<StoreMessage>),
+    ) -> Result<Hex<16>, String> {
+        let nonce = Hex::random().map_err(|error| error.to_string())?;
+        let asked = history.hash();
+        self.others.tell(control, &StoreMessage::ServingWeights { runs, history: asked, shared, nonce })?;
+        let mut said = vec![];
+        if let Some(message) = first {
+            said.push((FIRST, message));
+        }
+        let spoke = said.len();
+        for from in self.others.ids().filter(|from| spoke == 0 || *from != FIRST) {
+            said.push((from, self.others.hear(control, from)?));
+        }
+        let mut nonces = vec![(self.others.0.me(), nonce)];
+        for (from, message) in said {
+            let StoreMessage::ServingWeights { runs: theirs, history: heard, shared: version, nonce } = message else {
+                return Err(self.others.unexpected(from));
+            };
+            let role = self.others.0.name(from);
+            if (theirs, heard) != (runs, asked) {
+                return Err(format!("the client asked {role} for other runs before the weights were to serve"));
+            }
+            if version != shared {
+                return Err(format!("{role} holds other weights of the program that is served: share them again"));
+            }
+            nonces.push((from, nonce));
+        }
+        Ok(name_of(NAME, nonces))
+    }
+
+    fn head<W: Word>(
+        &self,
+        held: &StoredWeights,
+        served: &Program,
+        (party, made): (&AnyParty<W>, &[Made]),
+        version: Hex<16>,
+    ) -> Head {
+        let components = made.first().map_or(0, |(_, share)| party.components(share).len());
+        let bytes = |(id, _): &Made| wire::words_len(served.value(*id).elements(), served.ring()) as u64;
+        let trained = Trained {
+            job: self.job.program,
+            shared: held.shared_version(),
+            parameters: made.iter().map(|(id, _)| id.index() as u32).collect(),
+            components,
+            bytes: made.iter().map(bytes).sum::<u64>() * components as u64,
+        };
+        let upload = ShareWeights { weights_version: version, ..held.head.upload.clone() };
+        Head { upload, trained: Some(trained), ..held.head.clone() }
+    }
+}
+
+/// The parameters that the shares become, in the order of the other program's values. What it takes them for they must be.
+fn matched<'a>(
+    served: &Program,
+    program: &Program,
+    made: Vec<(&Served, &'a AnyShare)>,
+) -> Result<Vec<Made<'a>>, String> {
+    let mut found = Vec::with_capacity(made.len());
+    for (Served { value, parameter }, share) in made {
+        let refuse = |problem: &str| {
+            let (job, other) = (program.name(), served.name());
+            Err(format!("'{job}' makes weights that '{other}' does not take: '{parameter}' {problem}; compile both anew"))
+        };
+        let Some(id) = served.find(parameter) else { return refuse("is no value there") };
+        let (from, to) = (program.value(*value), served.value(id));
+        if to.kind != Kind::Parameter || to.visibility != Visibility::Secret {
+            return refuse("is no secret parameter there");
+        }
+        if from.shape != to.shape || share.shape() != [&[1], &to.shape[..]].concat() {
+            return refuse("has another shape there, or a run had several samples");
+        }
+        if from.scale != to.scale || from.bound.bits > to.bound.bits || program.ring() != served.ring() {
+            return refuse("has another scale or ring there, or a narrower bound");
+        }
+        found.push((id, share));
+    }
+    found.sort_unstable_by_key(|(id, _)| *id);
+    Ok(found)
+}
+
+/// Appends the owner's part of the weights, without what was trained before.
+fn copy(
+    writer: &mut Writer,
+    mut payload: Payload,
+    held: &StoredWeights,
+    sharing: &Sharing,
+    served: &Program,
+) -> Result<(), String> {
+    let owners = payload_bytes(sharing, served, held.role());
+    let mut written = Ok(());
+    payload.pass(usize::try_from(owners).unwrap_or(usize::MAX), |piece| {
+        if written.is_ok() {
+            written = writer.write(piece);
+        }
+    })?;
+    written.map_err(|error| format!("it cannot store the weights: {error}"))?;
+    payload.read_all()
+}
