@@ -314,8 +314,7 @@ impl Runs<'_> {
                     };
                     let (party, carried) = lanes.carrying();
                     let made = (&*carried, checkpoints.runs());
-                    let version =
-                        serving.serve((&mut *control, &mut history), party, made, executor.program())?;
+                    let version = serving.serve((&mut *control, &mut history), party, made, executor.program())?;
                     reply(&mut *control, &SessionReply::WeightsServed(version))?;
                     continue;
                 }

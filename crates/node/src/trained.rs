@@ -7,12 +7,13 @@
 //! before all have theirs on the disk. Where some do not live to do so, the parties have different versions and refuse sessions, until
 //! the job does it again or the owner shares its weights again.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use covey_messages::{Hex, Key, ShareWeights, StoreMessage, payload_bytes};
 use covey_program::{Kind, Program, Served, ValueId, Visibility};
-use covey_protocols::any_party::{AnyParty, AnyShare};
 use covey_protocols::Shaped;
+use covey_protocols::any_party::{AnyParty, AnyShare};
 use covey_protocols::served::{Part, Sharing};
 use covey_ring::{Word, wire};
 use covey_runtime::CarriedShares;
@@ -22,12 +23,12 @@ use tracing::info;
 use crate::budget::Memory;
 use crate::checkpoints::{CheckpointStore, Job};
 use crate::config::PartyConfig;
+use crate::headed_file::Payload;
 use crate::history::History;
 use crate::masks::MaskStore;
 use crate::others::Others;
 use crate::resuming::name_of;
 use crate::runs::RunStore;
-use crate::headed_file::Payload;
 use crate::state::{Head, Store, StoredWeights, Trained, Writer};
 use crate::weights::FIRST;
 
@@ -46,6 +47,25 @@ pub(crate) struct Serving<'a> {
     pub job: &'a Job,
     pub sharing: &'a Sharing,
     pub memory: &'a Arc<Memory>,
+}
+
+/// The longest wait for another session that serves weights.
+const PATIENCE: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_millis(20);
+
+/// The right to put weights in place.
+fn alone(serving: &Mutex<()>) -> Result<MutexGuard<'_, ()>, String> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match serving.try_lock() {
+            Ok(alone) => return Ok(alone),
+            Err(TryLockError::Poisoned(alone)) => return Ok(alone.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(TICK),
+            Err(TryLockError::WouldBlock) => {
+                return Err("another session has weights served here for a minute: try again later".into());
+            }
+        }
+    }
 }
 
 /// A parameter of the other program, and the share that becomes it.
@@ -67,7 +87,7 @@ impl Serving<'_> {
         let other = Hex::from(serving.program);
         let leads = self.others.0.me() == FIRST;
         let first = if leads { None } else { Some(self.others.hear(control, FIRST)?) };
-        let _alone = self.store.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = alone(&self.store.serving)?;
         let held = self.held(&other)?;
         let mut read = self.memory.shared();
         let no_room = |problem: String| format!("no room for {problem}");
@@ -205,7 +225,9 @@ fn matched<'a>(
     for (Served { value, parameter }, share) in made {
         let refuse = |problem: &str| {
             let (job, other) = (program.name(), served.name());
-            Err(format!("'{job}' makes weights that '{other}' does not take: '{parameter}' {problem}; compile both anew"))
+            Err(format!(
+                "'{job}' makes weights that '{other}' does not take: '{parameter}' {problem}; compile both anew"
+            ))
         };
         let Some(id) = served.find(parameter) else { return refuse("is no value there") };
         let (from, to) = (program.value(*value), served.value(id));

@@ -63,8 +63,10 @@ pub(crate) fn decode(payload: &[u8]) -> Result<Parts, ProgramError> {
 }
 
 fn serving(serving: wire::Serving) -> Result<Serving, ProgramError> {
-    let bytes: [u8; 32] =
-        serving.program.try_into().map_err(|_| invalid("the program that it makes weights for has no hash of 32 bytes"))?;
+    let bytes: [u8; 32] = serving
+        .program
+        .try_into()
+        .map_err(|_| invalid("the program that it makes weights for has no hash of 32 bytes"))?;
     let served = |entry: wire::Served| Served { value: ValueId(entry.value), parameter: entry.parameter };
     Ok(Serving { program: ProgramHash(bytes), weights: serving.weights.into_iter().map(served).collect() })
 }

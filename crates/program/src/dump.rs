@@ -2,9 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{
-    BoundSource, Carried, Kind, Node, Postprocess, Program, Served, Value, ValueId, Visibility, WholeNumbers,
-};
+use crate::{BoundSource, Carried, Kind, Node, Postprocess, Program, Served, Value, ValueId, Visibility, WholeNumbers};
 
 /// The listing of [`Program::dump`].
 pub(crate) fn dump(program: &Program) -> String {

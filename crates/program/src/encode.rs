@@ -33,10 +33,7 @@ pub(crate) fn encode(parts: &Parts) -> wire::Program {
 
 fn encode_serving(serving: &Serving) -> wire::Serving {
     let served = |served: &Served| wire::Served { value: served.value.0, parameter: served.parameter.clone() };
-    wire::Serving {
-        program: serving.program.0.to_vec(),
-        weights: serving.weights.iter().map(served).collect(),
-    }
+    wire::Serving { program: serving.program.0.to_vec(), weights: serving.weights.iter().map(served).collect() }
 }
 
 fn encode_carried(pair: &Carried) -> wire::Carried {

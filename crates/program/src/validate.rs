@@ -6,9 +6,7 @@ use std::collections::HashSet;
 use covey_operators::largest_bound;
 
 use crate::program::Parts;
-use crate::{
-    BoundSource, Carried, Kind, Node, Postprocess, ProgramError, Served, Serving, Value, ValueId, Visibility,
-};
+use crate::{BoundSource, Carried, Kind, Node, Postprocess, ProgramError, Served, Serving, Value, ValueId, Visibility};
 
 /// Most dimensions of a value, the batch included.
 const MAX_RANK: usize = 8;

@@ -103,6 +103,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     let checkpoint = Checkpoint { runs: 7, batch: 1, name: Hex([4; 16]) };
     let (job, history, nonce) = (Hex([3; 16]), Hex([8; 32]), Hex([9; 16]));
     let keeping = StoreMessage::Keeping { job, runs: 7, history, nonce };
+    let serving = StoreMessage::ServingWeights { runs: 7, history, shared: job, nonce };
     let owner = Key(format!("covey:{}", "0a".repeat(32)).parse().expect("a key"));
     let data_set = DataSet { name: "records".into(), owner, version: Hex([4; 32]), rows: 9 };
     let data_set_name = DataSetName { name: "records".into(), owner: Some(owner) };
@@ -138,6 +139,9 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("keeping".into(), messages::encode(&keeping)),
         ("checkpoints".into(), messages::encode(&StoreMessage::Checkpoints(vec![checkpoint]))),
         ("chosen".into(), messages::encode(&StoreMessage::Chosen(Resumed::Lacking(2)))),
+        ("serve-weights".into(), messages::encode(&SessionRequest::ServeWeights)),
+        ("serving-weights".into(), messages::encode(&serving)),
+        ("weights-served".into(), messages::encode(&SessionReply::WeightsServed(nonce))),
         ("share-data".into(), messages::encode(&SessionRequest::ShareData(share_data))),
         ("attach".into(), messages::encode(&SessionRequest::Attach(vec![data_set_name]))),
         ("run-rows".into(), messages::encode(&SessionRequest::RunRows(run_rows))),

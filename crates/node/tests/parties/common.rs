@@ -142,7 +142,7 @@ impl Cluster {
         }
         for client in clients {
             text += &format!("[[client]]\nname = \"{client}\"\nfingerprint = \"{}\"\n", self.fingerprint(client));
-            text += "may = [\"share-weights\", \"share-data\", \"infer\", \"fill-store\"]\n";
+            text += "may = [\"share-weights\", \"share-data\", \"infer\", \"serve-weights\", \"fill-store\"]\n";
         }
         text
     }

@@ -18,6 +18,7 @@ mod refused;
 mod rotation;
 mod sequences;
 mod stored_runs;
+mod trained;
 mod two_party;
 mod weights;
 mod without_dealer;

@@ -97,6 +97,82 @@ fn what_does_not_fit_is_refused_by_name() {
     }
 }
 
+/// What fades, as the weights of another program.
+fn serving() -> ProgramBuilder {
+    let mut b = fading();
+    b.serve(ProgramHash([9; 32]), &[(ValueId(3), "mean"), (ValueId(2), "sum")]);
+    b
+}
+
+#[test]
+fn some_may_be_weights_of_another_program() {
+    let program = serving().build().unwrap();
+    let serving = program.serving().unwrap();
+    assert_eq!(serving.program, ProgramHash([9; 32]));
+    let weights: Vec<_> = serving.weights.iter().map(|served| (served.value, &*served.parameter)).collect();
+    assert_eq!(weights, [(ValueId(3), "mean"), (ValueId(2), "sum")]);
+    assert_eq!(program.kept_for_end(), [ValueId(3), ValueId(2)]);
+    assert_eq!(Program::from_bytes(&program.to_bytes()).unwrap().serving(), program.serving());
+    let listing = program.dump();
+    assert!(
+        listing.contains(&format!("serves program {}\n  parameter 'mean' from %3\n", "09".repeat(32))),
+        "{listing}"
+    );
+    assert!(fading().build().unwrap().serving().is_none());
+    assert_ne!(program.hash(), fading().build().unwrap().hash());
+}
+
+#[test]
+fn weights_of_another_program_are_what_a_run_computes() {
+    fn first(program: &mut wire::Program) -> &mut wire::Served {
+        &mut program.serving.as_mut().unwrap().weights[0]
+    }
+    let none = "the program is invalid: it makes weights for another program, and carries or names none";
+    let cases: [Case; 9] = [
+        (
+            |p| p.serving.as_mut().unwrap().program.truncate(31),
+            "the program is invalid: the program that it makes weights for has no hash of 32 bytes",
+        ),
+        (|p| p.serving.as_mut().unwrap().weights.clear(), none),
+        (
+            |p| first(p).value = 9,
+            "the program is invalid: as parameter 'mean' of another program refers to value 9 where there are 4",
+        ),
+        (
+            |p| first(p).value = 0,
+            "value 'x': becomes parameter 'mean' of another program, and is no secret integers of a run that a node computes",
+        ),
+        (
+            |p| first(p).value = 1,
+            "value 'mean': becomes parameter 'mean' of another program, and is no secret integers of a run that a node computes",
+        ),
+        (
+            |p| first(p).value = 2,
+            "value 'sum:0': becomes parameter 'sum' of another program, and one of them is listed twice",
+        ),
+        (
+            |p| first(p).parameter = "sum".into(),
+            "value 'sum:0': becomes parameter 'sum' of another program, and one of them is listed twice",
+        ),
+        (
+            |p| first(p).parameter.clear(),
+            "the program is invalid: the name '' of a parameter of another program is empty",
+        ),
+        (
+            |p| first(p).parameter = "two\nlines".into(),
+            "the program is invalid: the name 'twolines' of a parameter of another program holds control characters",
+        ),
+    ];
+    for (index, (change, expected)) in cases.iter().enumerate() {
+        let mut wire = serving().wire();
+        change(&mut wire);
+        match Program::from_bytes(&container::seal(&wire.encode_to_vec())) {
+            Ok(_) => panic!("case {index} was accepted; expected: {expected}"),
+            Err(error) => assert_eq!(error.to_string(), *expected, "case {index}"),
+        }
+    }
+}
+
 #[test]
 fn what_changes_from_run_to_run_is_for_sequences_alone() {
     let ops: [Op; 3] = [
