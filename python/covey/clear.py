@@ -6,6 +6,9 @@ import json
 import time
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from covey import _core
 from covey.inputs import Data, read_inputs
 from covey.model import Model
@@ -33,6 +36,10 @@ class ClearSession:
         start = time.perf_counter()
         opened = self._runner.end()
         return Opened.of(opened, Work(Profile([], time.perf_counter() - start), []))
+
+    def served_weights(self) -> dict[str, npt.NDArray[np.int64]]:
+        """What the runs before made as the weights of the program that this one serves: integers by parameter."""
+        return {entry["name"]: entry["integers"] for entry in self._runner.served()}
 
     def infer_all(self, inputs: Sequence[Data], *, continues: bool = False) -> Results:
         """One run for each of `inputs`: a sequence, which `continues` that of the runs before or is new."""

@@ -344,6 +344,14 @@ class Session:
         """Have the parties erase the checkpoints of `job`."""
         self._session.forget(job)
 
+    def serve_weights(self) -> str:
+        """Have the parties keep what the runs before made as the weights of the program that this one serves.
+
+        They stay in shares. Sessions of that program that begin later compute with them. One client must have shared
+        the weights of both, and the parties must let this one `serve-weights`. Returns the name of the new version.
+        """
+        return self._session.serve_weights()
+
     def share_data(
         self, name: str, data: Data, *, allow: Sequence[str] = (), progress: Progress | None = None
     ) -> DataSet:

@@ -208,16 +208,19 @@ class Parties:
         self.share(loaded, progress)
         return self._open(loaded)
 
-    def share(self, model: Model, progress: Progress | None = None) -> None:
-        """Share the weights of a program as its owner, unless that was done before."""
-        if not self.names or model.program.hash in self._shared:
+    def share(self, model: Source, progress: Progress | None = None) -> None:
+        """Share the weights of a model as its owner, unless that was done before."""
+        from covey.model import load
+
+        loaded = load(model)
+        if not self.names or loaded.program.hash in self._shared:
             return
         from covey.client import Client
 
         Client(self.owner_config).share_weights(
-            model.program, model.need_weights(), protocol=self.protocol, progress=progress
+            loaded.program, loaded.need_weights(), protocol=self.protocol, progress=progress
         )
-        self._shared.add(model.program.hash)
+        self._shared.add(loaded.program.hash)
 
     def preprocess(
         self, model: Model, batch: int, count: int = 1, *, stored: bool = False, progress: Progress | None = None
@@ -397,7 +400,7 @@ def write_configuration(
     ]
     clients = [
         Peer("model-owner", fingerprints["model-owner"], may=["share-weights"]),
-        Peer("data-owner", fingerprints["data-owner"], may=["infer", "fill-store", "share-data"]),
+        Peer("data-owner", fingerprints["data-owner"], may=["infer", "fill-store", "share-data", "serve-weights"]),
     ]
     chosen = {"timeout": timeout, "device": device, "threads": threads}
     common: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}

@@ -80,6 +80,17 @@ OpenLosses = Annotated[
         "steps, or none.",
     ),
 ]
+Serve = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="model.covey",
+        help="With --compile: write the inference program that is to compute with the trained weights, which stay in "
+        "shares. The job names it; share the weights of both.",
+    ),
+]
+NoServe = Annotated[
+    bool, typer.Option("--no-serve", help="Of a job that serves a program: leave the weights of that as they are.")
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -129,6 +140,8 @@ def train(
     compile_only: Compile = None,
     open_weights: OpenWeights = False,
     open_losses: OpenLosses = None,
+    serve: Serve = None,
+    no_serve: NoServe = False,
     out: Out = None,
     checkpoints: Checkpoints = None,
     every: Every = 50,
@@ -158,6 +171,11 @@ def train(
     if not data_set and (data is None or labels is None):
         raise OptionError("give --data x.npy and --labels y.npy: what to train on")
     _check_out(out, model)
+    if serve is not None and (compile_only is None or not is_model_file(model)):
+        raise OptionError(
+            "--serve names the file of a program that is compiled beside the job: give a model and --compile job.covey. "
+            "A job that was compiled so has the parties serve at its end"
+        )
     if is_model_file(model):
         from covey.training.job import compile_training
         from covey.training.minibatches import steps_of_epoch
@@ -176,13 +194,17 @@ def train(
             batch_norm="frozen" if freeze_batch_norm else "train",
             open_weights=open_weights or out is not None,
             open_losses=_between(open_losses, labels, batch),
+            serve=serve is not None,
             dropout=dropout,
             stochastic_rounding=stochastic_rounding,
             scale=scale,
             seed=seed,
         )
         if compile_only is not None:
-            for path in job.compiled.save(compile_only):
+            written = [*job.compiled.save(compile_only)]
+            if serve is not None and job.served is not None:
+                written += job.served.save(serve)
+            for path in written:
                 console.say(str(path))
             return
         loaded = load(job.compiled)
@@ -204,6 +226,13 @@ def train(
                 samples = SharedData(data_set, _tell) if data_set else data
                 for epoch in trainer.fit(samples, labels, epochs, seed=seed, progress=report):
                     _show(epoch, as_json)
+            serving = loaded.program.serving
+            if serving is not None and not no_serve and config is not None:
+                version = trainer.serve()
+                console.note(
+                    f"program {serving['program'][:12]} computes with the trained weights from now on: version "
+                    f"{version[:12]}"
+                )
             if out is not None:
                 write(out, trainer.weights(), model if is_model_file(model) else None)
                 console.note(f"the trained weights are in {out}")

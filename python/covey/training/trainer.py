@@ -60,6 +60,9 @@ class Keeping(Runs, Protocol):
     def forget(self, job: str) -> None:
         """Erase the job's checkpoints."""
 
+    def serve_weights(self) -> str:
+        """Keep what was trained as the weights of the program that the job serves."""
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -301,6 +304,21 @@ class Trainer:
         right = result.outputs.get(output_name(RIGHT, steps))
         loss = float(result.outputs[output_name(LOSS, steps)].item()) / steps
         return loss, None if right is None else round(right.item())
+
+    def serve(self) -> str:
+        """Have the parties compute with what was trained where they run `Job.served`: nothing opens.
+
+        The weights of that program must be there, as the model owner shared them, and the parties must let this client
+        `serve-weights`. Sessions that are open keep the weights they began with. Training may go on. Returns the name
+        of the new version of the weights. Raises a `CoveyError` where the job serves none, or no step was taken.
+        """
+        if self.program.serving is None:
+            raise OptionError("this job serves no program: compile it with serve=True (--serve)")
+        if isinstance(self._session, ClearSession):
+            raise OptionError("protocol clear has no parties to serve weights: open them (open_weights=True)")
+        if not self._taken:
+            raise OptionError("no step was taken: the weights are those of the model")
+        return cast(Keeping, self._session).serve_weights()
 
     def weights(self) -> dict[str, npt.NDArray[np.float64]]:
         """What was trained, by the model's names: it opens to this process, and the training ends.
