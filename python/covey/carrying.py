@@ -7,7 +7,7 @@ them. In the finished program the parties keep them as shares, and they are zero
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,7 +16,8 @@ import numpy as np
 from covey._proto import program_pb2 as pb
 from covey.errors import DoesNotFitError, OptionError
 from covey.inputs import listed
-from covey.ir import DType, Graph
+from covey.interval import integer_bits
+from covey.ir import DType, Graph, Weight
 
 if TYPE_CHECKING:
     from covey.lowering import Lowered, Lowering
@@ -86,6 +87,18 @@ def close(low: Lowering, value: Lowered, output: str) -> Lowered:
     return bounded
 
 
+def serve(low: Lowering, name: str, weight: Weight) -> Lowered:
+    """A value as a weight of another program: at that one's scale, which is no smaller, and within its bound."""
+    node, value = low.graph.producer(name), low.value(name)
+    assert node is not None and value.scale <= weight.scale, f"{name} is computed, and no finer than the weight"
+    result = low.shift_left(node, value, weight.scale, low.magnitude(name))
+    most = integer_bits(weight.largest)
+    bound = low.program.values[result.id].bound
+    if bound.bits > most:
+        bound.bits, bound.source = most, pb.Bound.CALIBRATED
+    return result
+
+
 def graph_of_runs(graph: Graph) -> Graph:
     """The network as one run sees it: without what is carried among its inputs and outputs."""
     if not graph.carried:
@@ -100,9 +113,17 @@ def graph_of_runs(graph: Graph) -> Graph:
 
 
 def program_of_runs(
-    program: pb.Program, carried: Mapping[int, int], opened: Mapping[int, int] | None = None
+    program: pb.Program,
+    carried: Mapping[int, int],
+    opened: Mapping[int, int] | None = None,
+    served: Sequence[tuple[int, str]] = (),
+    serves: str | None = None,
 ) -> pb.Program:
-    """The program whose inputs (keys, by id) are carried from its outputs (values); what opens at the end, by them."""
+    """The program whose inputs (keys, by id) are carried from its outputs (values).
+
+    What opens at the end is given by such keys, and what is `served` as a weight of another program by value; `serves`
+    is that program's hash.
+    """
     if not carried:
         return program
     finished = pb.Program()
@@ -121,4 +142,8 @@ def program_of_runs(
         entry = finished.carried.add(value=value, next=after)
         if opened is not None and value in opened:
             entry.opens = opened[value]
+    if serves is not None:
+        finished.serving.program = bytes.fromhex(serves)
+        for value, parameter in served:
+            finished.serving.weights.add(value=value, parameter=parameter)
     return finished

@@ -219,19 +219,21 @@ class Prepared:
         measured: Measured | None = None,
         max_error: float = MAX_ERROR,
         carrying: bool = False,
+        serves: str | None = None,
     ) -> Compiled:
         """The files of a lowered network, with what was measured of it.
 
-        Without `carrying`, carried values are inputs and outputs, as they are while a program is measured.
+        Without `carrying`, carried values are inputs and outputs, as they are while a program is measured. `serves` is
+        the hash of the program that the network makes weights for.
         """
         if certificate is not None:
             choice.lowering.program.certificate.CopyFrom(certificate)
-        program = program_of_runs(
-            choice.lowering.program, choice.lowering.carried if carrying else {}, choice.lowering.opened
-        )
+        lowering = choice.lowering
+        carried = lowering.carried if carrying else {}
+        program = program_of_runs(lowering.program, carried, lowering.opened, lowering.served, serves)
         graph = graph_of_runs(self.graph) if carrying else self.graph
         program_bytes, program_hash = program_file(program, self.graph.name)
-        summary = report.build(graph, choice, self.range_sources, self.samples, program_hash)
+        summary = report.build(graph, choice, self.range_sources, self.samples, program_hash, serves)
         summary["measured"] = None if measured is None else measured.to_json(self.samples, max_error)
         summary["not_measured"] = "" if measured is not None else self._not_measured()
         return Compiled(program_bytes, program_hash, choice.lowering.weights, summary, graph)
@@ -272,7 +274,7 @@ def prepare(
     ranges, sources = _input_ranges(graph, input_range, samples)
     if samples is not None:
         measure_needed_bits(graph, samples)
-    magnitudes = _measure_spans(graph, samples) if samples is not None else None
+    magnitudes = note_spans(graph, reference.spans(graph, samples)) if samples is not None else None
     if magnitudes is not None:
         ranges |= ranges_of_carried(graph, magnitudes)
         sources |= dict.fromkeys(graph.carried, "the calibration data's, times four")
@@ -281,9 +283,8 @@ def prepare(
     return Prepared(graph, ranges, sources, magnitudes, count, few)
 
 
-def _measure_spans(graph: Graph, samples: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The largest absolute value of every activation, and the range of inputs of functions without a bound."""
-    spans = reference.spans(graph, samples)
+def note_spans(graph: Graph, spans: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """The largest absolute value of every activation; notes the range of inputs of functions without a bound."""
     for node in graph.nodes:
         if isinstance(node.op, Scalar | Quotient) and node.op.function.needs_range:
             name = node.inputs[-1]

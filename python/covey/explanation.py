@@ -19,6 +19,7 @@ from covey._proto import program_pb2 as pb
 from covey.emit import HEADER_BYTES
 from covey.model import Model
 from covey.protocols import PROTOCOLS
+from covey.report import serving
 from covey.result import NodeProfile
 from covey.shown import Shown
 from covey.tables import amount, cell, duration, profile_table, table
@@ -217,6 +218,9 @@ def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
             lines.append(f"to the data owner alone, once, where it ends a sequence: {opened}")
         if is_training(program):
             lines += _what_training_reveals(program, bool(opened))
+        message = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
+        if message.HasField("serving"):
+            lines.append(serving(message.serving.program.hex()))
     if program.calibrated:
         lines.append(
             f"bounds of {len(program.calibrated)} nodes come from calibration data; an input beyond them gives a wrong "

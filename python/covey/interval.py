@@ -95,6 +95,11 @@ class Interval:
         return Interval(*(np.broadcast_to(end, self.low.shape) for end in (self.low.min(), self.high.max())))
 
     @property
+    def is_constant(self) -> bool:
+        """Whether it was made to hold one value alone."""
+        return self.low is self.high
+
+    @property
     def is_whole(self) -> bool:
         """Whether it is known to be the same for every element."""
         return not any(self.low.strides) and not any(self.high.strides)

@@ -185,6 +185,15 @@ class Postprocess(Enum):
     SOFTMAX = 1
 
 
+@dataclass(frozen=True)
+class Weight:
+    """A parameter of a program whose numbers training makes: integers at a scale, at most `largest` in size."""
+
+    parameter: str
+    scale: int
+    largest: float
+
+
 @dataclass
 class Graph:
     """A network: nodes in execution order, the values they connect, float parameters by name."""
@@ -207,6 +216,10 @@ class Graph:
     """The inputs that a session carries from run to run, and the output that each is in the next run."""
     opened: dict[str, str] = field(default_factory=dict)
     """What opens to the data owner where it ends a sequence, by the carried input that it is kept beside."""
+    reach: dict[str, float] = field(default_factory=dict)
+    """Parameters that training makes: the largest absolute value that each may have. Their numbers are one example."""
+    served: dict[str, list[Weight]] = field(default_factory=dict)
+    """Values that become weights of another program where the data owner ends a sequence, and which they become."""
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Where the values lie over the calibration data whose range decides how a function of them is drawn."""
     finer: set[str] = field(default_factory=set)

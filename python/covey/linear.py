@@ -25,20 +25,21 @@ def emit_linear(low: Lowering, node: Node, op: Message, needed: int = 0) -> Lowe
     """
     name, *bias = node.inputs[1:]
     x = low.value_or_multiple(node.inputs[0])
-    found, extra = _interval(low, node, x, 0), needed
-    if low.settings.fine_weights and not _summed_wide(low, node):
+    base = low.scale_of(name) - low.scale
+    found, extra = _interval(low, node, x, base), needed
+    if low.settings.fine_weights and name not in low.graph.reach and not _summed_wide(low, node):
         room = low.settings.available_bits - _bits(low, node, x, found) - needed
         extra += min(typical_zeros(low.graph.parameters[name]), max(0, room - 1))
-    scale = _scale(low, x) + extra
+    scale = _scale(low, x) + base + extra
     operands = [x, low.parameter(node, name, scale - x.scale, divisor=x.divisor)]
-    operands += [low.parameter(node, entry, scale, half_unit(low, node, scale)) for entry in bias]
+    operands += [low.parameter(node, entry, scale, _offset(low, node, entry, scale)) for entry in bias]
     return low.emit(
         node,
         op,
         operands,
         shape=low.graph.values[node.output].shape,
         scale=scale,
-        interval=_interval(low, node, x, extra) if extra else found,
+        interval=_interval(low, node, x, base + extra) if extra else found,
     )
 
 
@@ -47,7 +48,7 @@ def can_divide(low: Lowering, node: Node, sums: Lowered) -> bool:
 
     A sum of products is no place for it: its operands must have one scale.
     """
-    if node.output in low.left_wide:
+    if node.output in low.left_wide or not low.graph.reach.keys().isdisjoint(node.inputs):
         return False
     found, scale = _interval(low, node, sums, 0), _scale(low, sums)
     proved_without = not sums.calibrated and found.bits - _shift(sums) <= low.settings.available_bits
@@ -72,9 +73,8 @@ def _interval(low: Lowering, node: Node, x: Lowered, extra: int) -> Interval:
     """Where the product lies if the weights have so many further bits."""
     name, *bias = node.inputs[1:]
     scale = _scale(low, x) + extra
-    weight = Interval.constant(low.integers(name, scale - x.scale, x.divisor))
-    offset = half_unit(low, node, scale)
-    shifts = [Interval.constant(low.integers(entry, scale) + offset) for entry in bias]
+    weight = low.interval_of(name, scale - x.scale, x.divisor)
+    shifts = [low.interval_of(entry, scale, offset=_offset(low, node, entry, scale)) for entry in bias]
     return node.op.interval(x.interval, weight, *shifts)
 
 
@@ -90,6 +90,11 @@ def _summed_wide(low: Lowering, node: Node) -> bool:
     """Whether a sum reads the result before it is truncated: its operands must then have one scale."""
     readers = low.graph.consumers(node.output)
     return node.output in low.left_wide and any(len(reader.inputs) > 1 for reader in readers)
+
+
+def _offset(low: Lowering, node: Node, bias: str, scale: int) -> float:
+    """What a bias carries of a rounding to the nearest: nothing where training makes it."""
+    return 0.0 if bias in low.graph.reach else half_unit(low, node, scale)
 
 
 def half_unit(low: Lowering, node: Node, scale: int) -> float:

@@ -19,11 +19,11 @@ from google.protobuf.message import Message
 
 from covey import whole
 from covey._proto import program_pb2 as pb
-from covey.carrying import close
+from covey.carrying import close, serve
 from covey.drawing import Drawn
-from covey.errors import DoesNotFitError, ParameterError
+from covey.errors import DoesNotFitError, ParameterError, UnsupportedError
 from covey.interval import Array, Interval, integer_bits
-from covey.ir import DType, Graph, Node, Shape, Value
+from covey.ir import DType, Graph, Node, Shape, Value, Weight
 
 MARGIN = 4.0
 """How far beyond the calibration data's maximum a calibrated bound reaches."""
@@ -112,7 +112,8 @@ class Settings:
     fine_weights: bool = False
     """Whether small weights are given more fractional bits."""
     finer_bits: int = 0
-    """How many more fractional bits those values of a training step have that the graph calls `finer`."""
+    """How many more fractional bits weights have that are trained: the values that a training step's graph calls
+    `finer`, and the parameters that a network's `reach` is of."""
     whole_bounds: bool = False
     """Whether one interval stands for all elements of a value: large ones then take little memory and time."""
     table_error: float = 4.5e-4
@@ -147,6 +148,10 @@ class Lowering:
     """The ids of inputs that a session carries from run to run, and of what they are in the next run."""
     opened: dict[int, int] = field(default_factory=dict)
     """The ids of carried inputs, and of what opens at the end of a sequence."""
+    served: list[tuple[int, str]] = field(default_factory=list)
+    """The ids of values that become weights of another program, and the names that these have there."""
+    trained: dict[str, list[Weight]] = field(default_factory=dict)
+    """What the program has of each parameter that training makes."""
     _values: dict[str, Lowered] = field(default_factory=dict)
     _parameters: dict[tuple[str, int, float, int], Lowered] = field(default_factory=dict)
     _integers: dict[tuple[str, int, int], Array] = field(default_factory=dict)
@@ -169,6 +174,8 @@ class Lowering:
             self.carried[self._values[name].id] = result.id
         for name, output in self.graph.opened.items():
             self.opened[self._values[name].id] = self._values[output].id
+        for name, weights in self.graph.served.items():
+            self.served += [(serve(self, name, weight).id, weight.parameter) for weight in weights]
         self.program.ring.pow2 = self.settings.ring_bits
         self.program.inputs.extend(self._values[name].id for name in self.graph.inputs)
         self.program.outputs.extend(self._values[name].id for name in self.graph.outputs)
@@ -203,14 +210,21 @@ class Lowering:
         """The parameter `round_half_even(w / divisor * 2^scale) + offset`, added to the weights if it is not there."""
         key = (name, scale, offset, divisor)
         if key not in self._parameters:
+            if name in self.graph.reach:
+                self._check_trained(node, name, scale, whole=offset == 0.0 and divisor == 1)
             integers = self.integers(name, scale, divisor)
             integers = integers + offset if offset else integers
-            self._parameters[key] = self.whole_parameter(node, name, integers, scale)
+            interval = self.interval_of(name, scale, divisor, offset)
+            self._parameters[key] = made = self.whole_parameter(node, name, integers, scale, interval)
+            if name in self.graph.reach:
+                self.trained.setdefault(name, []).append(Weight(made.name, scale, interval.magnitude))
         return self._parameters[key]
 
-    def whole_parameter(self, node: Node, name: str, integers: Array, scale: int) -> Lowered:
+    def whole_parameter(
+        self, node: Node, name: str, integers: Array, scale: int, interval: Interval | None = None
+    ) -> Lowered:
         """A parameter that the operator itself has rounded, added to the weights."""
-        interval = Interval.constant(integers)
+        interval = Interval.constant(integers) if interval is None else interval
         self._check(node.name, node.source_op, interval.magnitude, scale, calibrated=False)
         lowered = self._new_value(
             name if (name not in self._names) else f"{name}@{scale}",
@@ -243,10 +257,43 @@ class Lowering:
     def integers(self, name: str, scale: int, divisor: int = 1) -> Array:
         """The parameter over `divisor`, as whole numbers of 2^-scale: not to be written to."""
         key = (name, scale, divisor)
-        if key not in self._integers:
+        if key not in self._integers and name in self.graph.reach:
+            # As training has them, whatever the scale.
+            exact = np.rint(np.ldexp(self.graph.parameters[name], self.trained_scale))
+            self._integers[key] = np.ldexp(exact, scale - self.trained_scale)
+        elif key not in self._integers:
             scaled = np.asarray(self.graph.parameters[name] * 2.0**scale)
             self._integers[key] = np.rint(scaled if divisor == 1 else scaled / divisor, out=scaled)
         return self._integers[key]
+
+    def interval_of(self, name: str, scale: int, divisor: int = 1, offset: float = 0.0) -> Interval:
+        """Where a parameter's integers, and `offset` more, may lie: everywhere within its reach where it is trained."""
+        if name not in self.graph.reach:
+            integers = self.integers(name, scale, divisor)
+            return Interval.constant(integers + offset if offset else integers)
+        most = np.rint(np.ldexp(self.graph.reach[name], self.trained_scale))
+        most = np.ldexp(most, scale - self.trained_scale)
+        shape = self.graph.parameters[name].shape
+        return Interval(np.broadcast_to(-most, shape), np.broadcast_to(most, shape))
+
+    def largest(self, name: str) -> float:
+        """The largest absolute value of a parameter."""
+        return self.graph.reach.get(name, float(np.abs(self.graph.parameters[name]).max(initial=0.0)))
+
+    @property
+    def trained_scale(self) -> int:
+        """Fractional bits of weights that are trained."""
+        return self.scale + self.settings.finer_bits
+
+    def scale_of(self, name: str) -> int:
+        """Fractional bits that a parameter is read with at least."""
+        return self.trained_scale if name in self.graph.reach else self.scale
+
+    def _check_trained(self, node: Node, name: str, scale: int, *, whole: bool) -> None:
+        """Raise `UnsupportedError` where a weight that training makes would have to be rounded, or changed."""
+        if scale < self.trained_scale or not whole:
+            reason = f"it reads '{name}' in a form that the parties cannot make of trained weights alone"
+            raise UnsupportedError(node.name, node.source_op, reason, "freeze it, or open the weights instead")
 
     def operands_at_one_scale(self, node: Node, names: Sequence[str] | None = None) -> list[Lowered]:
         """A node's operands (or some) brought to the largest of their scales; parameters are encoded at it."""
@@ -254,8 +301,7 @@ class Lowering:
         activations = [self.value(name) for name in names if not self.is_parameter(name)]
         # Where all are parameters or truth values, the ordinary scale.
         scale = max((value.scale for value in activations), default=self.scale)
-        if len(activations) < len(names):
-            scale = max(scale, self.scale)
+        scale = max([scale, *(self.scale_of(name) for name in names if self.is_parameter(name))])
         return [
             self.parameter(node, name, scale)
             if self.is_parameter(name)
@@ -267,12 +313,7 @@ class Lowering:
         """What bounds sums and differences of these values and parameters over the calibration data."""
         if self.magnitudes is None:
             return None
-        parts = (
-            float(np.abs(self.graph.parameters[name]).max(initial=0.0))
-            if self.is_parameter(name)
-            else self.magnitudes[name]
-            for name in names
-        )
+        parts = (self.largest(name) if self.is_parameter(name) else self.magnitudes[name] for name in names)
         return sum(parts)
 
     def magnitude(self, name: str) -> float | None:

@@ -19,8 +19,10 @@ RangeSources = dict[str, str]
 """Where each input's range comes from, in words."""
 
 
-def build(graph: Graph, choice: Choice, sources: RangeSources, samples: int, program_hash: str) -> dict[str, Any]:
-    """The report as plain data, ready for JSON."""
+def build(
+    graph: Graph, choice: Choice, sources: RangeSources, samples: int, program_hash: str, serves: str | None = None
+) -> dict[str, Any]:
+    """The report as plain data, ready for JSON. `serves` is the hash of the program that this one makes weights for."""
     lowering = choice.lowering
     settings = lowering.settings
     return {
@@ -58,6 +60,7 @@ def build(graph: Graph, choice: Choice, sources: RangeSources, samples: int, pro
             {"name": name, "next": output, "shape": ["N", *graph.values[name].shape]}
             for name, output in graph.carried.items()
         ],
+        "serves": serves,
         "nodes": [_row(row) for row in lowering.rows],
         "rewrites": [_note(note) for note in graph.notes.values() if note.status is Status.REWRITTEN],
         "reveals": _reveals(lowering),
@@ -82,6 +85,8 @@ def render(report: dict[str, Any]) -> RenderableType:
         head.append(f"output {entry['name']} {_shape(entry['shape'])}{after}\n")
     for entry in report["carried"]:
         head.append(f"carried {entry['name']} {_shape(entry['shape'])}, {entry['next']} of the run before, in shares\n")
+    if report.get("serves"):
+        head.append(f"{serving(report['serves'])}\n")
     head.append(_tables(report))
     head.append(_measured(report))
     table = Table(title="values, node by node", title_justify="left")
@@ -107,6 +112,14 @@ def render(report: dict[str, Any]) -> RenderableType:
     for line in report["rounding_errors"]:
         tail.append(line + "\n")
     return Group(head, table, tail)
+
+
+def serving(program_hash: str) -> str:
+    """That trained weights may serve a program, in a line."""
+    return (
+        f"trained weights may serve program {program_hash[:12]}: the parties then keep them in shares, and they never "
+        f"open by that"
+    )
 
 
 def _measured(report: dict[str, Any]) -> str:

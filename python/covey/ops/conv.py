@@ -54,6 +54,9 @@ class Conv2d(Op):
         return np.asarray(np.matmul(flat, patches)).reshape(1, outputs, rows, columns)
 
     def interval(self, *inputs: Interval) -> Interval:
+        if not all(each.is_constant for each in inputs[1:]):
+            kernels = (Interval(each.low[None], each.high[None]) for each in inputs[1:])
+            return ConvOfSecrets(self.window, self.groups).interval(inputs[0], *kernels)
         x, weight = inputs[0], inputs[1].low
         bias = [inputs[2].low] if len(inputs) > 2 else []
         return of_centre(

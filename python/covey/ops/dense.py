@@ -40,6 +40,11 @@ class Dense(Op):
         return product + inputs[2] if len(inputs) > 2 else product
 
     def interval(self, *inputs: Interval) -> Interval:
+        if not all(each.is_constant for each in inputs[1:]):
+            from covey.ops.matmul import Matmul
+
+            product = Matmul().interval(*inputs[:2])
+            return product + inputs[2] if len(inputs) > 2 else product
         x, weight = inputs[0], inputs[1].low
         bias = [inputs[2].low] if len(inputs) > 2 else []
         return of_centre(

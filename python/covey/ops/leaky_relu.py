@@ -112,7 +112,7 @@ class PRelu(Op):
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
-        slope = low.parameter(node, node.inputs[1], low.scale)
+        slope = low.parameter(node, node.inputs[1], low.scale_of(node.inputs[1]))
         magnitude = low.magnitude(node.inputs[0])
 
         def part(op: Message, inputs: Sequence[Lowered], interval: Interval, hint: str) -> Lowered:
@@ -123,7 +123,7 @@ class PRelu(Op):
 
         relu = part(pb.Relu(), [x], x.interval.positive, "relu")
         rest = part(pb.Sub(), [x, relu], x.interval.negative, "negative")
-        largest = None if magnitude is None else magnitude * float(np.abs(low.graph.parameters[node.inputs[1]]).max())
+        largest = None if magnitude is None else magnitude * low.largest(node.inputs[1])
         wide = x.scale + slope.scale
         sloped = low.emit(
             node,

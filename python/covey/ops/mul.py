@@ -47,12 +47,11 @@ class Mul(Op):
         return [build.part(x, lambda: build.mul(gradient, y)), build.part(y, lambda: build.mul(gradient, x))]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        operands = [
-            low.parameter(node, name, low.scale + leading_zeros(low.graph.parameters[name]))
-            if low.is_parameter(name)
-            else low.value(name)
-            for name in node.inputs
-        ]
+        def encoded(name: str) -> Lowered:
+            finer = 0 if name in low.graph.reach else leading_zeros(low.graph.parameters[name])
+            return low.parameter(node, name, low.scale_of(name) + finer)
+
+        operands = [encoded(name) if low.is_parameter(name) else low.value(name) for name in node.inputs]
         return low.emit(
             node,
             pb.Mul(),

@@ -134,21 +134,22 @@ class Lookup(Dense):
         return rows + inputs[2] if len(inputs) > 2 else rows
 
     def interval(self, *inputs: Interval) -> Interval:
-        x, table = inputs[0], inputs[1].low
-        shape = (*x.low.shape[:-1], table.shape[1])
+        x, table = inputs[0], inputs[1]
+        shape = (*x.low.shape[:-1], table.low.shape[1])
         found = Interval(
-            np.broadcast_to(table.min(axis=0), shape).copy(), np.broadcast_to(table.max(axis=0), shape).copy()
+            np.broadcast_to(table.low.min(axis=0), shape).copy(), np.broadcast_to(table.high.max(axis=0), shape).copy()
         )
         return found + inputs[2] if len(inputs) > 2 else found
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        operands = [low.value(node.inputs[0]), *(low.parameter(node, name, low.scale) for name in node.inputs[1:])]
+        scale = max(low.scale_of(name) for name in node.inputs[1:])
+        operands = [low.value(node.inputs[0]), *(low.parameter(node, name, scale) for name in node.inputs[1:])]
         return low.emit(
             node,
             pb.Dense(),
             operands,
             shape=low.graph.values[node.output].shape,
-            scale=low.scale,
+            scale=scale,
             interval=self.interval(*(operand.interval for operand in operands)),
         )
 

@@ -7,7 +7,7 @@ from covey.ir import Graph
 
 def remove_dead_nodes(graph: Graph) -> None:
     """Keep what the outputs need, and the inputs."""
-    needed = {*graph.outputs, *graph.opened.values()}
+    needed = {*graph.outputs, *graph.opened.values(), *graph.served}
     kept = []
     for node in reversed(graph.nodes):
         if node.output in needed:

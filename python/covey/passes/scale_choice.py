@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from covey.errors import DoesNotFitError
@@ -45,6 +45,33 @@ class Failure:
         return self.error.needed - steps - 1 > self.error.available + ring - self.ring
 
 
+def lowered(
+    graph: Graph,
+    settings: Settings,
+    ranges: Mapping[str, tuple[float, float]],
+    magnitudes: Mapping[str, float] | None,
+    places: Sequence[frozenset[str]] | None = None,
+) -> Lowering:
+    """The graph at the settings' ring and scale. Raises `DoesNotFitError` where one of its bounds does not fit."""
+    places = _places(graph, settings) if places is None else places
+    for index, left_wide in enumerate(places):
+        lowering = Lowering(graph, settings, ranges, magnitudes, left_wide)
+        try:
+            lowering.run()
+        except DoesNotFitError:
+            if index + 1 == len(places):
+                raise
+        else:
+            break
+    return lowering
+
+
+def _places(graph: Graph, settings: Settings) -> list[frozenset[str]]:
+    """Where truncations go: fewest first; the sums of average pools may have no room at a product's scale."""
+    averages = settings.division is Division.MUL_SHIFT
+    return list(dict.fromkeys([place_truncations(graph, averages=averages), place_truncations(graph, averages=False)]))
+
+
 def choose(
     graph: Graph,
     settings: Settings,
@@ -57,25 +84,10 @@ def choose(
 
     Raises `DoesNotFitError` with the smallest ring or the largest scale that would do.
     """
-    # Fewest shifts first; the sums of average pools may have no room at a product's scale.
-    averages = settings.division is Division.MUL_SHIFT
-    places = list(
-        dict.fromkeys([place_truncations(graph, averages=averages), place_truncations(graph, averages=False)])
-    )
+    places = _places(graph, settings)
 
     def attempt(ring: int, fractional: int) -> Lowering:
-        for index, left_wide in enumerate(places):
-            lowering = Lowering(
-                graph, replace(settings, ring_bits=ring, scale=fractional), ranges, magnitudes, left_wide
-            )
-            try:
-                lowering.run()
-            except DoesNotFitError:
-                if index + 1 == len(places):
-                    raise
-            else:
-                break
-        return lowering
+        return lowered(graph, replace(settings, ring_bits=ring, scale=fractional), ranges, magnitudes, places)
 
     failures: list[Failure] = []
     for ring in rings:

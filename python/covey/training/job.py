@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from covey.ops.quotient import Inverse, Quotient
 from covey.ops.scalar import Scalar
 from covey.passes.dead_nodes import remove_dead_nodes
 from covey.passes.scale_choice import Choice, choose
+from covey.search import runtime
 from covey.training.calibration import Rehearsal, rehearse
 from covey.training.losses import LABELS
 from covey.training.minibatches import Form, read, shuffled
@@ -63,6 +64,8 @@ class Job:
     compiled: Compiled
     step: Step = field(repr=False)
     rehearsal: Rehearsal = field(repr=False)
+    served: Compiled | None = None
+    """The inference program that the parties keep trained weights for, with the model's weights before training."""
 
     @property
     def batch(self) -> int:
@@ -92,6 +95,7 @@ def compile_training(
     batch_norm: str = "train",
     open_weights: bool = False,
     open_losses: int | None = 1,
+    serve: bool = False,
     dropout: bool = False,
     stochastic_rounding: bool = False,
     scale: int | None = None,
@@ -109,8 +113,10 @@ def compile_training(
     elements, other ones in each step, whatever mode a module is in. With `stochastic_rounding` weights are rounded up
     or down at random, right on average, and not to the nearest. With `open_weights` what was trained opens to the data
     owner where it ends the training; otherwise it never opens. The loss of each step opens to it, and how many labels
-    were right; with `open_losses` the sums over so many steps do, and with None nothing. The order of the calibration
-    data and all public coins follow from `seed`.
+    were right; with `open_losses` the sums over so many steps do, and with None nothing. With `serve` the job has an
+    inference program of the model (`Job.served`): at the end of training the parties can keep their shares of the
+    trained weights as that program's, and nothing opens. The order of the calibration data and all public coins follow
+    from `seed`.
 
     Raises a `CoveyError` that names what cannot be trained, and the way out.
     """
@@ -129,6 +135,7 @@ def compile_training(
         batch_norm=batch_norm,
         open_weights=open_weights,
         open_losses=open_losses or 1,
+        serve=serve,
         dropout=dropout,
         stochastic_rounding=stochastic_rounding,
         seed=seed,
@@ -148,7 +155,8 @@ def compile_training(
     if open_losses is None:
         step.graph.outputs = [name for name in step.graph.outputs if name not in (step.loss, step.right)]
         remove_dead_nodes(step.graph)
-    return _compiled(step, found, ranges, scale, steps)
+    first = shuffled(len(records), seed, 1)[: steps * batch]
+    return _compiled(step, found, ranges, scale, steps, {name: each[first] for name, each in records.arrays.items()})
 
 
 def _steps_to_rehearse(graph: Graph) -> int:
@@ -189,9 +197,16 @@ def forms(graph: Graph, batch: int, ranges: dict[str, tuple[float, float]]) -> l
 
 
 def _compiled(
-    step: Step, found: Rehearsal, ranges: dict[str, tuple[float, float]], scale: int | None, steps: int
+    step: Step,
+    found: Rehearsal,
+    ranges: dict[str, tuple[float, float]],
+    scale: int | None,
+    steps: int,
+    samples: Mapping[str, Array],
 ) -> Job:
-    graph = step.graph
+    graph, serving = step.graph, step.serving
+    for norm in serving.norms if serving is not None else []:
+        norm.note(step, found.spans)
     magnitudes = {
         name: max(max(abs(low), abs(high)) * step.growing.get(name, 1.0), step.reach.get(name, 0.0)) * BEYOND
         for name, (low, high) in found.spans.items()
@@ -210,8 +225,16 @@ def _compiled(
             sources[name] = "the calibration data's, widened"
     _note_spans(step, found)
     prepared = Prepared(graph, ranges, sources, magnitudes, steps, None)
-    choice = _choose(prepared, scale)
-    return Job(prepared.finished(choice, carrying=True), step, found)
+    if serving is None:
+        choice, _ = _choose(prepared, scale)
+        return Job(prepared.finished(choice, carrying=True), step, found)
+    network = serving.prepared(step, found, samples, (ranges, sources), magnitudes, BEYOND)
+    choice, of_network = _choose(prepared, scale, lambda settings: serving.choose(network, graph, settings))
+    assert of_network is not None
+    served = network.finished(of_network)
+    if network.few is not None and runtime():
+        served = network.finished(of_network, measured=network.few.measure(served))
+    return Job(prepared.finished(choice, carrying=True, serves=served.program_hash), step, found, served)
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:
@@ -244,8 +267,10 @@ def _note_spans(step: Step, found: Rehearsal) -> None:
             step.graph.spans[name] = (low, high)
 
 
-def _choose(prepared: Prepared, scale: int | None) -> Choice:
-    """The largest scale that fits."""
+def _choose(
+    prepared: Prepared, scale: int | None, network: Callable[[Settings], Choice] | None = None
+) -> tuple[Choice, Choice | None]:
+    """The largest scale that fits, and the choice for a `network` whose weights the step makes at these settings."""
     if scale is not None and not 4 <= scale <= RING // 2 - 2:
         raise OptionError(f"scale {scale} does not fit Z_2^{RING}: use a whole number from 4 to {RING // 2 - 2}")
     refusal: DoesNotFitError | None = None
@@ -258,9 +283,12 @@ def _choose(prepared: Prepared, scale: int | None) -> Choice:
             table_error=max(TABLE_ERROR, 2.0 ** (2 - fractional)),
         )
         try:
-            return choose(prepared.graph, settings, prepared.ranges, prepared.magnitudes, (RING,), fractional)
+            served = None if network is None else network(settings)
+            step = choose(prepared.graph, settings, prepared.ranges, prepared.magnitudes, (RING,), fractional)
         except DoesNotFitError as error:
             refusal = error.with_traceback(None)
+        else:
+            return step, served
     assert refusal is not None
     raise refusal
 

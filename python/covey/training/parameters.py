@@ -65,6 +65,10 @@ class View:
         """The same of a value."""
         return build.reshape(build.transpose(value, self.order), self.shape)
 
+    def of_array(self, array: Array) -> Array:
+        """The same of the tensor's numbers."""
+        return np.asarray(array.transpose(self.order).reshape(self.shape))
+
 
 @dataclass(frozen=True)
 class Part:
@@ -76,6 +80,10 @@ class Part:
     def of(self, build: Builder, value: Value) -> Value:
         """The same of a value."""
         return build.emit(self.taken, value, hint="part")
+
+    def of_array(self, array: Array) -> Array:
+        """The same of the tensor's numbers."""
+        return np.asarray(self.taken.reference(array[None])[0])
 
 
 @dataclass(frozen=True)

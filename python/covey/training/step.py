@@ -25,6 +25,7 @@ from covey.training.losses import LABELS, Loss, loss_of
 from covey.training.opening import LOSS, RIGHT, Sum, output_name, summed
 from covey.training.optimizers import Next, Optimizer, Variable
 from covey.training.parameters import Part, View, chosen, model_of, views
+from covey.training.serving import Emission, Serving, inference
 
 OPENED = "trained."
 """What the names of values that open at the end begin with; the model's own name follows."""
@@ -64,6 +65,8 @@ class Step:
     """How many labels the minibatch got right."""
     sums: list[Sum]
     """What opens in place of them, where that is sums over steps."""
+    serving: Serving | None = None
+    """The network that the parties keep the trained weights for, if that is asked for."""
 
 
 def make(
@@ -77,6 +80,7 @@ def make(
     batch_norm: str = "train",
     open_weights: bool = False,
     open_losses: int = 1,
+    serve: bool = False,
     dropout: bool = False,
     stochastic_rounding: bool = False,
     seed: int = 0,
@@ -115,12 +119,18 @@ def make(
     nexts, trained = _stepped(build, stacked, optimizer, made, gradients)
     if open_weights:
         _opened(build, trained)
+    serving = None
+    if serve:
+        plain, errors = _imported(probe, name or _name_of(source), example_inputs, False) if dropout else (model, [])
+        if errors:
+            raise errors[0]
+        serving = Emission(build, trained).of(inference(plain, drawn, stacked.running_statistics()))
     opens = made
     sums: list[Sum] = []
     if open_losses > 1:
         opens, carried, sums = summed(build, made, open_losses)
         nexts += carried
-    return _finished(build, model, (made, opens, open_losses), nexts, trained, sums)
+    return _finished(build, model, (made, opens, open_losses), nexts, trained, sums, serving)
 
 
 def _name_of(source: Source) -> str | None:
@@ -178,6 +188,11 @@ class _Stacking:
                     result = build.graph.add_value(replace(result, dtype=due.dtype))
                 self.known[node.output] = result
         return self.known[model.outputs[0]]
+
+    def running_statistics(self) -> dict[str, str]:
+        """The model's parameters that follow the minibatches, and what the step calls them."""
+        kept = {running.parameter for running in self.build.running}
+        return {name: value.name for name, value in self.known.items() if value.name in kept}
 
     def _operand(self, name: str) -> Value:
         if name in self.known:
@@ -252,6 +267,7 @@ def _finished(
     nexts: list[Next],
     trained: list[tuple[str, Array, Next]],
     sums: list[Sum],
+    serving: Serving | None,
 ) -> Step:
     """The graph with products of secrets in the place of layers whose weights are trained.
 
@@ -286,6 +302,9 @@ def _finished(
     made.outputs = [known[name].name for name in graph.outputs]
     made.carried = {name: known[after].name for name, after in graph.carried.items()}
     made.opened = {name: known[opens].name for name, opens in graph.opened.items()}
+    if serving is not None:
+        serving = serving.renamed({name: value.name for name, value in known.items()})
+        made.served = {name: [] for name in serving.values.values()}
     remove_dead_nodes(made)
     opened = {opens.loss.name: _name_output(made, 0, output_name(LOSS, steps), DType.FLOAT)}
     if opens.right is not None:
@@ -310,6 +329,7 @@ def _finished(
         final_name[loss.loss.name],
         None if loss.right is None else final_name[loss.right.name],
         [Sum(tuple(final_name[name] for name in each.values), final_name[each.of], each.steps) for each in sums],
+        serving,
     )
 
 
