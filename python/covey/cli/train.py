@@ -173,7 +173,7 @@ def train(
     _check_out(out, model)
     if serve is not None and (compile_only is None or not is_model_file(model)):
         raise OptionError(
-            "--serve names the file of a program that is compiled beside the job: give a model and --compile job.covey. "
+            "--serve names the file of a program that is compiled with the job: give a model and --compile job.covey. "
             "A job that was compiled so has the parties serve at its end"
         )
     if is_model_file(model):
