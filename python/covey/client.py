@@ -344,6 +344,10 @@ class Session:
         """Have the parties erase the checkpoints of `job`."""
         self._session.forget(job)
 
+    def check_serving(self) -> None:
+        """That the parties would let `serve_weights` be done; the error says why not, and the session goes on."""
+        self._session.check_serving()
+
     def serve_weights(self) -> str:
         """Have the parties keep what the runs before made as the weights of the program that this one serves.
 

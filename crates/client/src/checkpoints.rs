@@ -1,6 +1,6 @@
 //! What the parties keep of a sequence of runs, from the client's side: checkpoints, and weights that were trained.
 
-use covey_messages::{Checkpoint, Hex, Resumed, SessionReply, SessionRequest, wire};
+use covey_messages::{Checkpoint, Hex, Resumed, SessionReply, SessionRequest, one_line, wire};
 use covey_runtime::RuntimeError;
 use covey_transport::Network;
 
@@ -63,6 +63,37 @@ impl Session {
         }
     }
 
+    /// That the parties would have what sequences of this program make serve, if all goes well until then.
+    ///
+    /// # Errors
+    /// Why not: a program that serves none, a client without the right, no weights of the program that is served, or another client's.
+    pub fn check_serving(&mut self) -> Result<(), ClientError> {
+        self.check_serves()?;
+        self.request(&SessionRequest::MayServeWeights)?;
+        let mut problems = Vec::new();
+        for role in present(&self.streams) {
+            let name = self.streams.name(role);
+            let answer = wire::receive_control(&mut *self.control, role, &name);
+            match answer.map_err(|error| session_failure(&self.streams, error.into()))? {
+                SessionReply::MayServe(None) => {}
+                SessionReply::MayServe(Some(problem)) => problems.push(format!("{name}: {}", one_line(&problem))),
+                _ => return Err(session_failure(&self.streams, ClientError::Unexpected(name))),
+            }
+        }
+        match problems.into_iter().next() {
+            None => Ok(()),
+            Some(problem) => Err(ClientError::Request(problem)),
+        }
+    }
+
+    fn check_serves(&self) -> Result<(), ClientError> {
+        let name = self.program.name();
+        match self.program.serving() {
+            Some(_) => Ok(()),
+            None => Err(ClientError::Request(format!("'{name}' makes weights for no other program: compile it anew"))),
+        }
+    }
+
     /// Has the parties keep what the sequence of the runs before made as the weights of the program that this one serves. Sessions of
     /// that program that begin later compute with it. Returns the version's name.
     ///
@@ -70,10 +101,7 @@ impl Session {
     /// Before anything is sent: a program that serves none, no run before. Then the session's failure: no right, no weights of the
     /// program that is served, or another client's.
     pub fn serve_weights(&mut self) -> Result<Hex<16>, ClientError> {
-        if self.program.serving().is_none() {
-            let name = self.program.name();
-            return Err(ClientError::Request(format!("'{name}' makes weights for no other program: compile it anew")));
-        }
+        self.check_serves()?;
         if self.carries.is_none() {
             return Err(RuntimeError::NotCarried { batch: 1, before: None }.into());
         }

@@ -33,6 +33,8 @@ pub enum SessionRequest {
     Resume(Hex<16>),
     /// Erase the checkpoints of this job.
     Forget(Hex<16>),
+    /// Whether what sequences of this program make could serve.
+    MayServeWeights,
     /// Keep what the sequence of the runs before made as the weights of the program that this one serves.
     ServeWeights,
     /// Keep rows that the client shares next, as a data set.
@@ -113,6 +115,8 @@ pub enum SessionReply {
     Resumed(Resumed),
     /// Nothing is left of the job here.
     Forgotten,
+    /// Why what sequences make could not serve; nothing where it could.
+    MayServe(Option<String>),
     /// Sessions of the program that is served begin with this version of its weights from now on.
     WeightsServed(Hex<16>),
     /// The data set is on disk.
@@ -222,8 +226,7 @@ pub enum StoreMessage {
         /// The party's part of the checkpoint's name.
         nonce: Hex<16>,
     },
-    /// A party is about to keep what was trained as the weights of another program. All must say the same, but for the nonce. P0 says it
-    /// first, so that of two sessions that do so one is done before the other begins.
+    /// A party is about to keep what was trained as the weights of another program. All must say the same, but for the nonce.
     ServingWeights {
         /// Runs of the sequence.
         runs: u64,

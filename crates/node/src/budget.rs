@@ -85,7 +85,7 @@ pub(crate) struct Memory {
 }
 
 /// Everything that a run's footprint follows from.
-type PlanOf = (Hex<32>, &'static str, String, usize, u32, usize);
+type PlanOf = (Hex<32>, &'static str, String, usize, u32, (usize, bool));
 
 /// Memory that is counted until this is dropped, as a client's or, with none, as what all sessions share.
 pub(crate) struct Charge {
@@ -226,6 +226,8 @@ pub(crate) struct Runs<'a> {
     options: Options,
     round_bits: u32,
     role: usize,
+    /// The weights that were trained, by their values' numbers.
+    trained: &'a [u32],
     /// Of runs that are preprocessed and not used yet.
     kept: Charge,
     /// Of values carried from run to run.
@@ -241,7 +243,7 @@ impl<'a> Runs<'a> {
         client: &'a AllowedClient,
         (program, costs, options): (&'a Arc<Program>, CostModel, Options),
         round_bits: u32,
-        role: usize,
+        (role, trained): (usize, &'a [u32]),
     ) -> Result<Self, String> {
         let (kept, carried) = (memory.nothing(client), memory.nothing(client));
         Ok(Runs {
@@ -252,6 +254,7 @@ impl<'a> Runs<'a> {
             options,
             round_bits,
             role,
+            trained,
             kept,
             carried,
             preprocessed: 0,
@@ -310,13 +313,16 @@ impl<'a> Runs<'a> {
     /// What one run takes, planned once. To plan it takes memory as well, about as much as its largest tensor, which is counted first.
     fn footprint(&self, batch: usize, what: &str) -> Result<(Charge, Footprint), String> {
         let options = format!("{:?}", OptionsMessage::from(Options { lanes: 1, ..self.options }));
-        let plan_of = (self.program.hash().into(), self.costs.name, options, batch, self.round_bits, self.role);
+        // A program always has the same weights trained: those that its job names, or none.
+        let (role, trained) = (self.role, self.trained);
+        let (program, form) = (self.program.hash().into(), (role, !trained.is_empty()));
+        let plan_of = (program, self.costs.name, options, batch, self.round_bits, form);
         let plans = || self.memory.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = plans().get(&plan_of).copied() {
             return Ok((self.memory.take(self.client, 0, what)?, known));
         }
         let charge = self.memory.take(self.client, largest_tensor(self.program, self.costs, batch), what)?;
-        let planned = footprint(self.program, self.costs, self.options, batch, self.round_bits, self.role);
+        let planned = footprint(self.program, self.costs, self.options, batch, self.round_bits, (role, trained));
         let planned = planned.map_err(|error| error.to_string())?;
         let mut plans = plans();
         if plans.len() == PLANS {
@@ -389,7 +395,8 @@ mod tests {
         let client = AllowedClient { budget, ..AllowedClient::new("data", vec![key]) };
         let memory = Arc::new(Memory::new(&PartyBudget { memory: Some(128 * MIB), ..PartyBudget::default() }));
         let mut runs =
-            Runs::new(&memory, &client, (&program, CostModel::of::<Trio<u32>>(), Options::default()), 0, 1).unwrap();
+            Runs::new(&memory, &client, (&program, CostModel::of::<Trio<u32>>(), Options::default()), 0, (1, &[]))
+                .unwrap();
         let run = |phase, count| Run { phase, batch: 1, inference: 1, count, continues: false, ends: false };
         runs.take(&run(PhaseMessage::Preprocess, 3), false).unwrap();
         let kept = runs.kept.bytes;

@@ -20,7 +20,7 @@ pub(crate) const FOLDER: &str = "checkpoints";
 const SUFFIX: &str = "checkpoint";
 const FORMAT: Format = Format {
     magic: b"COVEYCKP",
-    version: 2,
+    version: 1,
     way_out: "remove it; the job goes on from its checkpoint before, if all parties have that",
 };
 

@@ -8,12 +8,13 @@ use covey_messages::{DataSetUse, Deleted, Hex, Key, ProgramUse, ShareWeights, St
 
 use crate::budget::Memory;
 use crate::checkpoints::CheckpointStore;
+use crate::claim::Claim;
 use crate::config::AllowedClient;
 use crate::data_sets::DataSetStore;
 use crate::error::NodeError;
 use crate::masks::MaskStore;
 use crate::runs::RunStore;
-use crate::state::{Claim, Head, Store, StoredWeights};
+use crate::state::{Head, Store, StoredWeights};
 use crate::supply::Stores;
 
 /// All that a party keeps for sessions to come.

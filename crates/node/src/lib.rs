@@ -5,6 +5,7 @@
 mod admission;
 mod budget;
 mod checkpoints;
+mod claim;
 mod config;
 mod data_sets;
 mod dumps;

@@ -11,12 +11,13 @@ use std::time::Duration;
 use covey_messages::{DataSetUse, Deleted, Hex, Key, RunsStatus, ShareWeights, StoreStatus};
 use covey_program::Program;
 
+use crate::claim::Claim;
 use crate::config::PartyConfig;
 use crate::data_sets::DataSetStore;
 use crate::error::NodeError;
 use crate::runs::RunStore;
 use crate::serve::serve_in;
-use crate::state::{Claim, Head, Store};
+use crate::state::{Head, Store};
 use crate::supply::Stores;
 
 /// How long this process takes at most to listen to itself.

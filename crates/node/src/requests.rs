@@ -58,6 +58,8 @@ pub(crate) struct Runs<'a> {
     pub ring: Ring,
     pub held: &'a StoredWeights,
     pub store: &'a Store,
+    /// The party's configuration in force now.
+    pub current: &'a dyn Fn() -> Arc<PartyConfig>,
     pub job: &'a Job,
     pub records: &'a Records,
     /// The working form of the weights, if all parties have it from the same session.
@@ -100,9 +102,15 @@ struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// That the weights were not deleted since the session began: their offline material then serves nobody.
+    /// That the weights were neither deleted nor replaced since the session began: their offline material then serves nobody.
     fn check(&self) -> Result<(), String> {
         let upload = &self.held.head.upload;
+        if self.held.is_replaced() {
+            let program = upload.program.short();
+            return Err(format!(
+                "the weights of program {program} were replaced here meanwhile: open the session again"
+            ));
+        }
         if !self.held.is_deleted() {
             return Ok(());
         }
@@ -235,7 +243,7 @@ impl Runs<'_> {
         };
         let (options, round_bits) = (self.options, self.round_bits);
         let (role, of) = (self.streams.me(), (executor.program(), costs, options));
-        let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, role)?;
+        let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, (role, self.held.trained()))?;
         let asked = |problem: String| format!("{client_name} asked for {problem}");
         let client = self.client;
         let reply = |control: &mut dyn Endpoint, reply: &SessionReply| {
@@ -256,6 +264,7 @@ impl Runs<'_> {
             let begun = Instant::now();
             *under_way = request_of(&request).map(|request| (request, begun));
             history.add(&request);
+            let is_question = request == SessionRequest::MayServeWeights;
             let (mut run, rows) = match request {
                 SessionRequest::Run(run) => (run, None),
                 SessionRequest::RunRows(asked) => (asked.run, Some(asked)),
@@ -294,12 +303,16 @@ impl Runs<'_> {
                     reply(&mut *control, &SessionReply::Resumed(chosen))?;
                     continue;
                 }
-                SessionRequest::ServeWeights => {
-                    if !self.asking.serve_weights {
-                        return Err(format!("'{client_name}' may not serve-weights here: add it to `may`"));
-                    }
-                    kept.check()?;
-                    self.held.check(false)?;
+                SessionRequest::MayServeWeights | SessionRequest::ServeWeights => {
+                    // It takes long until then, and the right may be taken back.
+                    let may = || {
+                        let asking = (self.current)();
+                        if !asking.client(&self.key.0).is_some_and(|client| client.serve_weights) {
+                            return Err(format!("'{client_name}' may not serve-weights here: add it to `may`"));
+                        }
+                        kept.check()?;
+                        self.held.check(false)
+                    };
                     let serving = Serving {
                         store: self.store,
                         masks: self.masks,
@@ -312,9 +325,16 @@ impl Runs<'_> {
                         sharing: &sharing,
                         memory: self.memory,
                     };
+                    if is_question {
+                        let problem = may().and_then(|()| serving.check(executor.program())).err();
+                        reply(&mut *control, &SessionReply::MayServe(problem))?;
+                        continue;
+                    }
+                    may()?;
                     let (party, carried) = lanes.carrying();
                     let made = (&*carried, checkpoints.runs());
-                    let version = serving.serve((&mut *control, &mut history), party, made, executor.program())?;
+                    let program = executor.program();
+                    let version = serving.serve((&mut *control, &mut history), party, made, program, &may)?;
                     reply(&mut *control, &SessionReply::WeightsServed(version))?;
                     continue;
                 }
@@ -491,6 +511,7 @@ fn request_of(request: &SessionRequest) -> Option<records::Request> {
         | SessionRequest::Resume(_)
         | SessionRequest::Forget(_)
         | SessionRequest::Attach(_)
+        | SessionRequest::MayServeWeights
         | SessionRequest::ServeWeights
         | SessionRequest::Close => return None,
     };

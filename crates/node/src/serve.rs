@@ -19,6 +19,7 @@ use tracing::{info, warn};
 
 use crate::budget::Memory;
 use crate::checkpoints::CheckpointStore;
+use crate::claim::Claim;
 use crate::config::{AllowedClient, PartyConfig};
 use crate::data_sets::DataSetStore;
 use crate::error::{Failure, NodeError};
@@ -29,7 +30,7 @@ use crate::places::{Places, SessionPlace};
 use crate::quota::Quotas;
 use crate::records::Records;
 use crate::runs::RunStore;
-use crate::state::{Claim, PROGRAM_COPIES, Store, StoredWeights};
+use crate::state::{PROGRAM_COPIES, Store, StoredWeights};
 use crate::supply::Stores;
 use crate::{admission, files, metrics, role, session, sharing};
 

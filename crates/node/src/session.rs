@@ -151,6 +151,7 @@ fn run(party: &Party, mut client: Connection, agreement: Agreement, reservation:
         ring,
         held: &held,
         store: &party.store,
+        current: &|| party.current(),
         job: &job,
         records: &party.records,
         common: prepared.filter(|_| same_form),

@@ -1,12 +1,12 @@
 //! The weights a party holds: one file of its own per program (`headed_file`), written whole or not at all, readable by its owner alone.
 
 use std::collections::HashMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{BufReader, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 use covey_messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights};
 use covey_program::Program;
@@ -15,20 +15,19 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 use tracing::{info, warn};
 
+use crate::claim::refused;
 use crate::config::AllowedClient;
 use crate::error::NodeError;
+use crate::files;
 use crate::headed_file::{self, Format, Payload, Stamp};
+use crate::trained::Turns;
 use crate::weights::Cache;
-use crate::{checkpoints, data_sets, files, masks};
 
 /// What a program file takes in memory while it is received or read, in lengths of it.
 pub(crate) const PROGRAM_COPIES: u64 = 4;
 const SUFFIX: &str = "share";
 /// After the head: the program file, this role's part of the weights as the owner sent it, and shares that a training job made.
 const FORMAT: Format = Format { magic: b"COVEYSHR", version: 2, way_out: "share the weights of this program again" };
-const LOCK: &str = "lock";
-/// How long a data owner's own party waits for another that starts.
-const CLAIM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a state file is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,88 +78,16 @@ pub(crate) struct StoredWeights {
     read: Mutex<Option<(Stamp, Result<(), String>)>>,
     /// Where the file lies once the weights are deleted, until no session uses them.
     deleted: OnceLock<PathBuf>,
+    /// Another version has taken their place.
+    replaced: AtomicBool,
 }
 
 /// All weights this party holds, by program.
 pub(crate) struct Store {
     folder: PathBuf,
     held: Mutex<HashMap<Hex<32>, Arc<StoredWeights>>>,
-    /// Held while a session puts what was trained in place of weights.
-    pub serving: Mutex<()>,
-}
-
-/// The right to work in a state folder, until it is dropped or the process ends.
-pub(crate) struct Claim {
-    file: File,
-    /// Another that was forked from it has the file open, but no right to unlock it.
-    process: u32,
-}
-
-impl Claim {
-    /// For a daemon, which counts queries and keeps weights there: for this process alone.
-    pub fn alone(folder: &Path) -> Result<Self, NodeError> {
-        let claim = Claim { file: lock_file(folder)?, process: std::process::id() };
-        claim.file.try_lock().map_err(|error| in_use(folder, error))?;
-        clear_partial(folder)?;
-        Ok(claim)
-    }
-
-    /// For a data owner's own party, of which several may run: with others of that kind.
-    pub fn shared(folder: &Path) -> Result<Self, NodeError> {
-        let claim = Claim { file: lock_file(folder)?, process: std::process::id() };
-        if claim.file.try_lock().is_ok() {
-            clear_partial(folder)?;
-            let _ = claim.file.unlock();
-        }
-        let patience = Instant::now() + CLAIM_PATIENCE;
-        while let Err(error) = claim.file.try_lock_shared() {
-            // Another may be looking for what an earlier one left, which takes no time.
-            if Instant::now() >= patience {
-                return Err(in_use(folder, error));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(claim)
-    }
-}
-
-/// As with files of the store: closing would leave the lock to a child process that is about to run its own program.
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if self.process == std::process::id() {
-            let _ = self.file.unlock();
-        }
-    }
-}
-
-/// The file to be locked, in a folder made if need be.
-fn lock_file(folder: &Path) -> Result<File, NodeError> {
-    let open = || {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        File::options().create(true).truncate(false).read(true).write(true).mode(0o600).open(folder.join(LOCK))
-    };
-    open().map_err(|error| refused(folder, &error))
-}
-
-fn in_use(folder: &Path, error: TryLockError) -> NodeError {
-    let folder = folder.display().to_string();
-    match error {
-        TryLockError::WouldBlock => NodeError::InUse { folder },
-        TryLockError::Error(error) => NodeError::State { folder, problem: format!("it cannot be locked: {error}") },
-    }
-}
-
-fn refused(folder: &Path, error: &std::io::Error) -> NodeError {
-    NodeError::State { folder: folder.display().to_string(), problem: error.to_string() }
-}
-
-/// Removes what a process did not live to finish: uploads, masks, counts.
-fn clear_partial(folder: &Path) -> Result<(), NodeError> {
-    let folders = [masks::FOLDER, checkpoints::FOLDER, data_sets::FOLDER].map(|inner| folder.join(inner));
-    for folder in folders.iter().map(PathBuf::as_path).chain([folder]).filter(|folder| folder.exists()) {
-        files::clear_partial(folder).map_err(|error| refused(folder, &error))?;
-    }
-    Ok(())
+    /// Sessions that put trained weights in place.
+    pub serving: Turns,
 }
 
 impl Store {
@@ -183,7 +110,7 @@ impl Store {
             }
         }
         let folder = folder.to_path_buf();
-        Ok((Store { folder, held: Mutex::new(held), serving: Mutex::new(()) }, damaged))
+        Ok((Store { folder, held: Mutex::new(held), serving: Turns::default() }, damaged))
     }
 
     /// The weights of a program.
@@ -301,6 +228,15 @@ impl Store {
         self.put(finished, clients, Some(former))
     }
 
+    /// That these weights were neither shared again nor deleted.
+    pub fn check_current(&self, held: &Arc<StoredWeights>) -> Result<(), String> {
+        let program = held.head.upload.program;
+        match self.get(&program).is_some_and(|now| Arc::ptr_eq(&now, held)) {
+            true => Ok(()),
+            false => Err(format!("the weights of program {} were shared again or deleted meanwhile", program.short())),
+        }
+    }
+
     fn put(
         &self,
         finished: Finished,
@@ -316,7 +252,8 @@ impl Store {
             return Err(std::io::Error::other("its weights were shared again or deleted meanwhile"));
         }
         files::put_in_place(file, &path)?;
-        held.insert(program, Arc::new(StoredWeights::new(head, path)));
+        let former = held.insert(program, Arc::new(StoredWeights::new(head, path)));
+        former.iter().for_each(|former| former.replaced.store(true, Ordering::Release));
         Ok(())
     }
 
@@ -400,7 +337,8 @@ impl Writer {
 impl StoredWeights {
     fn new(head: Head, path: PathBuf) -> Self {
         let (public, read, deleted) = (Mutex::default(), Mutex::default(), OnceLock::new());
-        StoredWeights { head, path, cache: Cache::default(), public, read, deleted }
+        let replaced = AtomicBool::new(false);
+        StoredWeights { head, path, cache: Cache::default(), public, read, deleted, replaced }
     }
 
     fn file(&self) -> &Path {
@@ -410,6 +348,16 @@ impl StoredWeights {
     /// Whether the weights were deleted since a session began with them.
     pub fn is_deleted(&self) -> bool {
         self.deleted.get().is_some()
+    }
+
+    /// Whether another version has taken their place since a session began with them.
+    pub fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
+    }
+
+    /// The parameters that a training job made, by their values' numbers.
+    pub fn trained(&self) -> &[u32] {
+        self.head.trained.as_ref().map_or(&[], |trained| &trained.parameters)
     }
 
     /// Bytes of the file.
@@ -454,6 +402,10 @@ impl StoredWeights {
         let (head, rest, hasher) = FORMAT.open::<Head>(self.file())?;
         match head == self.head {
             true => Ok((rest, hasher)),
+            false if self.is_replaced() => {
+                let program = self.head.upload.program.short();
+                Err(format!("the weights of program {program} were replaced here meanwhile: open the session again"))
+            }
             false => Err(FORMAT.corrupted(&self.path, "it is no longer the file this party started with")),
         }
     }

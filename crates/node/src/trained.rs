@@ -4,10 +4,11 @@
 //! The job's program names the other one by its hash, and which of its values become which parameters, so that whoever agreed to the job
 //! agreed to that. One client shared the weights of both. As with checkpoints (`resuming`), the version's name is a hash of nonces, one of
 //! every role, and all roles compare what the client asked for before: one name is one moment of one run. No role puts its file in place
-//! before all have theirs on the disk. Where some do not live to do so, the parties have different versions and refuse sessions, until
-//! the job does it again or the owner shares its weights again.
+//! before all have theirs on the disk and may still. Where some do not live to do so, the parties have different versions and refuse
+//! sessions, until the job does it again or the owner shares its weights again.
 
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use covey_messages::{Hex, Key, ShareWeights, StoreMessage, payload_bytes};
@@ -17,12 +18,12 @@ use covey_protocols::any_party::{AnyParty, AnyShare};
 use covey_protocols::served::{Part, Sharing};
 use covey_ring::{Word, wire};
 use covey_runtime::CarriedShares;
-use covey_transport::{Endpoint, Network};
+use covey_transport::{Endpoint, Network, PeerId};
 use tracing::info;
 
-use crate::budget::Memory;
+use crate::budget::{Charge, Memory};
 use crate::checkpoints::{CheckpointStore, Job};
-use crate::config::PartyConfig;
+use crate::config::{AllowedClient, PartyConfig};
 use crate::headed_file::Payload;
 use crate::history::History;
 use crate::masks::MaskStore;
@@ -49,22 +50,43 @@ pub(crate) struct Serving<'a> {
     pub memory: &'a Arc<Memory>,
 }
 
-/// The longest wait for another session that serves weights.
+/// The longest wait for another session that puts trained weights in place of the same ones.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(20);
 
-/// The right to put weights in place.
-fn alone(serving: &Mutex<()>) -> Result<MutexGuard<'_, ()>, String> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match serving.try_lock() {
-            Ok(alone) => return Ok(alone),
-            Err(TryLockError::Poisoned(alone)) => return Ok(alone.into_inner()),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(TICK),
-            Err(TryLockError::WouldBlock) => {
-                return Err("another session has weights served here for a minute: try again later".into());
+/// The programs whose weights sessions are putting trained ones in place of.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<HashSet<Hex<32>>>);
+
+/// The right to do so for one program, until it is dropped.
+struct Turn<'a> {
+    turns: &'a Turns,
+    program: Hex<32>,
+}
+
+impl Turns {
+    fn turn(&self, program: Hex<32>) -> Result<Turn<'_>, String> {
+        let until = Instant::now() + PATIENCE;
+        while !self.taken().insert(program) {
+            if Instant::now() >= until {
+                let (short, seconds) = (program.short(), PATIENCE.as_secs());
+                return Err(format!(
+                    "another session puts trained weights in place of those of program {short} since {seconds} s: try again later"
+                ));
             }
+            std::thread::sleep(TICK);
         }
+        Ok(Turn { turns: self, program })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashSet<Hex<32>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.taken().remove(&self.program);
     }
 }
 
@@ -72,29 +94,28 @@ fn alone(serving: &Mutex<()>) -> Result<MutexGuard<'_, ()>, String> {
 type Made<'a> = (ValueId, &'a AnyShare);
 
 impl Serving<'_> {
-    /// Agrees with all others on what the sequence made after so many `runs`, and puts it in place of the other program's weights.
+    /// That what the program makes could serve here.
+    pub fn check(&self, program: &Program) -> Result<(), String> {
+        let (_, served, _, _memory) = self.open(program)?;
+        let serving = program.serving().into_iter().flat_map(|serving| &serving.weights);
+        serving.map(|entry| parameter_of(&served, program, entry)).collect::<Result<Vec<_>, _>>().map(drop)
+    }
+
+    /// Agrees with all others on what the sequence made after so many `runs`, and puts it in place of the other program's weights, if it
+    /// `may` still be when all have written theirs.
     pub fn serve<W: Word>(
         &self,
         (control, history): (&mut dyn Endpoint, &mut History),
         party: &AnyParty<W>,
         (carried, runs): (&CarriedShares<AnyParty<W>>, u64),
         program: &Program,
+        may: &dyn Fn() -> Result<(), String>,
     ) -> Result<Hex<16>, String> {
+        let (held, served, payload, _memory) = self.open(program)?;
         let name = program.name();
-        let serving = program.serving().ok_or_else(|| format!("'{name}' serves no other program: compile it anew"))?;
         let nothing = || format!("weights to be served where '{name}' has none: ask after a run of a sequence");
-        let made = carried.served(program).ok_or_else(nothing)?;
-        let other = Hex::from(serving.program);
-        let leads = self.others.0.me() == FIRST;
-        let first = if leads { None } else { Some(self.others.hear(control, FIRST)?) };
-        let _alone = alone(&self.store.serving)?;
-        let held = self.held(&other)?;
-        let mut read = self.memory.shared();
-        let no_room = |problem: String| format!("no room for {problem}");
-        read.grow(held.program_memory(), "the program that is served").map_err(no_room)?;
-        let (served, payload) = held.open()?;
-        let made = matched(&served, program, made)?;
-        let version = self.agree(control, history, (runs, held.shared_version(), first))?;
+        let made = matched(&served, program, carried.served(program).ok_or_else(nothing)?)?;
+        let version = self.agree(control, history, (runs, held.shared_version()))?;
         let stuck = |error: std::io::Error| format!("it cannot store the weights: {error}");
         let mut writer = self.store.begin(self.head(&held, &served, (party, &made), version)).map_err(stuck)?;
         writer.write(&served.to_bytes()).map_err(stuck)?;
@@ -104,22 +125,53 @@ impl Serving<'_> {
                 writer.write_words(component.data(), served.ring()).map_err(stuck)?;
             }
         }
-        let writer = writer.finished().map_err(stuck)?;
-        self.others.tell(control, &StoreMessage::Agreed)?;
-        for from in self.others.ids() {
-            if self.others.hear(control, from)? != StoreMessage::Agreed {
-                return Err(self.others.unexpected(from));
-            }
+        let finished = writer.finished().map_err(stuck)?;
+        self.all_agree(control, None)?;
+        // Of two sessions one is done before the other begins, in the order of P0's: the roles are the same in both.
+        let leads = self.others.0.me() == FIRST;
+        if !leads {
+            self.hear_agreed(control, FIRST)?;
         }
+        let other = held.head.upload.program;
+        let _turn = self.store.serving.turn(other)?;
+        may()?;
+        self.store.check_current(&held)?;
+        self.all_agree(control, (!leads).then_some(FIRST))?;
         // Their names are of the former version.
         self.masks.delete(&other)?;
         self.stored_runs.delete_of_version(&held.head.upload.weights_version)?;
         self.checkpoints.delete(&other)?;
-        self.store.replace(&held, writer, &self.config.clients).map_err(stuck)?;
+        self.store.replace(&held, finished, &self.config.clients).map_err(stuck)?;
         history.add(&version);
         let (job, weights_version) = (self.job.program.short(), version.short());
         info!(program = other.short(), job, client = self.job.client, runs, weights_version, "trained weights serve");
         Ok(version)
+    }
+
+    /// The weights of the program that this one serves, that program, what follows it in the file, and the memory it is counted with.
+    fn open(&self, program: &Program) -> Result<(Arc<StoredWeights>, Program, Payload, Charge), String> {
+        let serving = program.serving();
+        let serving =
+            serving.ok_or_else(|| format!("'{}' serves no other program: compile it anew", program.name()))?;
+        let held = self.held(&serving.program.into())?;
+        let mut memory = self.memory.shared();
+        let no_room = |problem: String| format!("no room for {problem}");
+        memory.grow(held.program_memory(), "the program that is served").map_err(no_room)?;
+        let (served, payload) = held.open()?;
+        Ok((held, served, payload, memory))
+    }
+
+    /// Says to all others that it is as far, and waits until they are; one may have said so `already`.
+    fn all_agree(&self, control: &mut dyn Endpoint, already: Option<PeerId>) -> Result<(), String> {
+        self.others.tell(control, &StoreMessage::Agreed)?;
+        self.others.ids().filter(|from| Some(*from) != already).try_for_each(|from| self.hear_agreed(control, from))
+    }
+
+    fn hear_agreed(&self, control: &mut dyn Endpoint, from: PeerId) -> Result<(), String> {
+        match self.others.hear(control, from)? {
+            StoreMessage::Agreed => Ok(()),
+            _ => Err(self.others.unexpected(from)),
+        }
     }
 
     /// The other program's weights, which must be of the same owner, for the same role among the same parties.
@@ -136,7 +188,8 @@ impl Serving<'_> {
         })?;
         let (here, there) = (&self.began_with.head, &held.head);
         let owner = |head: &Head| (head.owner_name.clone(), head.owner.filter(|_| head.owner_name.is_none()));
-        if owner(here) != owner(there) {
+        let shared_both = |client: &AllowedClient| here.belongs_to(client) && there.belongs_to(client);
+        if owner(here) != owner(there) && !self.config.clients.iter().any(shared_both) {
             return Err(format!(
                 "another client shared the weights of program {short} than those of the training job: have one client share both"
             ));
@@ -159,26 +212,19 @@ impl Serving<'_> {
         here.parties.len() == there.parties.len() && here.parties.iter().zip(&there.parties).enumerate().all(same)
     }
 
-    /// The new version's name, once all have said the same; P0 may have spoken `first`.
+    /// The new version's name, once all have said the same.
     fn agree(
         &self,
         control: &mut dyn Endpoint,
         history: &History,
-        (runs, shared, first): (u64, Hex<16>, Option<StoreMessage>),
+        (runs, shared): (u64, Hex<16>),
     ) -> Result<Hex<16>, String> {
         let nonce = Hex::random().map_err(|error| error.to_string())?;
         let asked = history.hash();
         self.others.tell(control, &StoreMessage::ServingWeights { runs, history: asked, shared, nonce })?;
-        let mut said = vec![];
-        if let Some(message) = first {
-            said.push((FIRST, message));
-        }
-        let spoke = said.len();
-        for from in self.others.ids().filter(|from| spoke == 0 || *from != FIRST) {
-            said.push((from, self.others.hear(control, from)?));
-        }
         let mut nonces = vec![(self.others.0.me(), nonce)];
-        for (from, message) in said {
+        for from in self.others.ids() {
+            let message = self.others.hear(control, from)?;
             let StoreMessage::ServingWeights { runs: theirs, history: heard, shared: version, nonce } = message else {
                 return Err(self.others.unexpected(from));
             };
@@ -215,35 +261,46 @@ impl Serving<'_> {
     }
 }
 
-/// The parameters that the shares become, in the order of the other program's values. What it takes them for they must be.
+/// The parameters that the shares become, in the order of the other program's values.
 fn matched<'a>(
     served: &Program,
     program: &Program,
     made: Vec<(&Served, &'a AnyShare)>,
 ) -> Result<Vec<Made<'a>>, String> {
     let mut found = Vec::with_capacity(made.len());
-    for (Served { value, parameter }, share) in made {
-        let refuse = |problem: &str| {
-            let (job, other) = (program.name(), served.name());
-            Err(format!(
-                "'{job}' makes weights that '{other}' does not take: '{parameter}' {problem}; compile both anew"
-            ))
-        };
-        let Some(id) = served.find(parameter) else { return refuse("is no value there") };
-        let (from, to) = (program.value(*value), served.value(id));
-        if to.kind != Kind::Parameter || to.visibility != Visibility::Secret {
-            return refuse("is no secret parameter there");
-        }
-        if from.shape != to.shape || share.shape() != [&[1], &to.shape[..]].concat() {
-            return refuse("has another shape there, or a run had several samples");
-        }
-        if from.scale != to.scale || from.bound.bits > to.bound.bits || program.ring() != served.ring() {
-            return refuse("has another scale or ring there, or a narrower bound");
+    for (entry, share) in made {
+        let id = parameter_of(served, program, entry)?;
+        if share.shape() != [&[1], &served.value(id).shape[..]].concat() {
+            return Err(format!(
+                "a run of '{}' had several samples, so it made weights for several programs",
+                program.name()
+            ));
         }
         found.push((id, share));
     }
     found.sort_unstable_by_key(|(id, _)| *id);
     Ok(found)
+}
+
+/// The parameter that a value becomes, which must be what the other program takes it for.
+fn parameter_of(served: &Program, program: &Program, entry: &Served) -> Result<ValueId, String> {
+    let Served { value, parameter } = entry;
+    let refuse = |problem: &str| {
+        let (job, other) = (program.name(), served.name());
+        Err(format!("'{job}' makes weights that '{other}' does not take: '{parameter}' {problem}; compile both anew"))
+    };
+    let Some(id) = served.find(parameter) else { return refuse("is no value there") };
+    let (from, to) = (program.value(*value), served.value(id));
+    if to.kind != Kind::Parameter || to.visibility != Visibility::Secret {
+        return refuse("is no secret parameter there");
+    }
+    if from.shape != to.shape {
+        return refuse("has another shape there");
+    }
+    if from.scale != to.scale || from.bound.bits > to.bound.bits || program.ring() != served.ring() {
+        return refuse("has another scale or ring there, or a narrower bound");
+    }
+    Ok(id)
 }
 
 /// Appends the owner's part of the weights, without what was trained before.

@@ -242,7 +242,7 @@ impl Setting<'_> {
         let seeds = if kept { Zeroizing::default() } else { party.weight_masks() };
         let masks = masks.or_else(|| (!seeds.is_empty()).then(|| Masks { session, seeds: Arc::new(seeds) }));
         let (executor, memory) = self.load(protocol, party)?;
-        if let Some(masks) = masks.as_ref().filter(|_| !kept && !held.is_deleted())
+        if let Some(masks) = masks.as_ref().filter(|_| !kept && !held.is_deleted() && !held.is_replaced())
             && let Err(problem) = self.masks.put(&held.head.upload, masks)
         {
             warn!("{problem}: weights are prepared anew after a restart");
@@ -266,7 +266,7 @@ impl Setting<'_> {
         let stamp = held.stamp()?;
         let (program, payload) = held.open()?;
         let program = Arc::new(program);
-        let bytes = weights_footprint(&program, protocol.properties().costs, self.options, role)
+        let bytes = weights_footprint(&program, protocol.properties().costs, self.options, role, held.trained())
             .map_err(|error| error.to_string())?;
         memory.grow(bytes, &what).map_err(no_room)?;
         info!(program = held.head.upload.program.short(), bytes, "preparing weights");
@@ -345,7 +345,7 @@ fn prepare<W: Word>(
 ) -> Result<Preparation<AnyParty<W>>, String> {
     let said = |error: RuntimeError| error.to_string();
     let part = part_of(sharing, &program, held, &payload)?;
-    let trained: &[u32] = held.head.trained.as_ref().map_or(&[], |trained| &trained.parameters);
+    let trained = held.trained();
     let mut seed = || -> Result<Zeroizing<[u8; SEED]>, String> {
         let mut bytes = Zeroizing::new([0; SEED]);
         payload.fill(&mut *bytes)?;

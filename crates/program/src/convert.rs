@@ -4,7 +4,7 @@
 use covey_operators::wire;
 use covey_ring::Ring;
 use prost::Message;
-use prost::encoding::{DecodeContext, decode_key, skip_field};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
 use crate::container::VERSION;
 use crate::program::{Parts, Served, Serving};
@@ -75,12 +75,28 @@ fn serving(serving: wire::Serving) -> Result<Serving, ProgramError> {
 /// a hostile file could otherwise ask for far more memory than its own size.
 fn check_counts(mut payload: &[u8]) -> Result<(), ProgramError> {
     let malformed = |error: prost::DecodeError| ProgramError::Malformed(error.to_string());
-    let (mut values, mut nodes) = (0, 0);
+    let (mut values, mut nodes, mut carried, mut served) = (0, 0, 0, 0);
     while !payload.is_empty() {
         let (tag, wire_type) = decode_key(&mut payload).map_err(malformed)?;
         values += usize::from(tag == 5);
         nodes += usize::from(tag == 6);
+        carried += usize::from(tag == 11);
+        let field = payload;
         skip_field(wire_type, tag, &mut payload, DecodeContext::default()).map_err(malformed)?;
+        if (tag, wire_type) == (12, WireType::LengthDelimited) {
+            let mut inner = &field[..field.len() - payload.len()];
+            decode_varint(&mut inner).map_err(malformed)?;
+            while !inner.is_empty() {
+                let (tag, wire_type) = decode_key(&mut inner).map_err(malformed)?;
+                served += usize::from(tag == 2);
+                skip_field(wire_type, tag, &mut inner, DecodeContext::default()).map_err(malformed)?;
+            }
+        }
+    }
+    for (count, what) in [(carried, "carries"), (served, "serves")] {
+        if count > MAX_VALUES {
+            return Err(invalid(format!("it {what} {count} values and at most {MAX_VALUES} are allowed")));
+        }
     }
     if values > MAX_VALUES {
         return Err(invalid(format!("it holds {values} values and at most {MAX_VALUES} are allowed")));

@@ -189,11 +189,14 @@ impl Program {
 
     /// What is kept of a sequence's last run for its end: what opens then, and what becomes another program's weights.
     pub fn kept_for_end(&self) -> Vec<ValueId> {
-        let mut kept: Vec<ValueId> = self.opened_at_end().collect();
-        let opens: HashSet<ValueId> = kept.iter().copied().collect();
+        self.opened_at_end().chain(self.served_alone()).collect()
+    }
+
+    /// What becomes another program's weights and does not open.
+    pub fn served_alone(&self) -> Vec<ValueId> {
+        let opens: HashSet<ValueId> = self.opened_at_end().collect();
         let served = self.parts.serving.iter().flat_map(|serving| &serving.weights).map(|served| served.value);
-        kept.extend(served.filter(|id| !opens.contains(id)));
-        kept
+        served.filter(|id| !opens.contains(id)).collect()
     }
 
     /// The values in the weights file, by id.

@@ -264,6 +264,11 @@ impl Session {
         self.work(py, None, move |session, _| Ok(session.forget(job)?))
     }
 
+    /// That the parties would have what is trained serve.
+    fn check_serving(&self, py: Python<'_>) -> PyResult<()> {
+        self.work(py, None, move |session, _| Ok(session.check_serving()?))
+    }
+
     /// Has the parties keep what was trained as the weights of the program that this one serves. Returns the version's name.
     fn serve_weights(&self, py: Python<'_>) -> PyResult<String> {
         self.work(py, None, move |session, _| Ok(session.serve_weights()?.to_string()))

@@ -68,12 +68,19 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         Some(())
     }
 
-    /// What a run left, in the program's order: the values that the next run begins with, and what is kept for the end. `None` where
-    /// there was no run.
+    /// What a run left, in the program's order: each value that the next run begins with, with what opens of it at the end, and then what
+    /// only serves. `None` where there was no run.
     pub fn shares(&self, program: &Program) -> Option<Vec<&P::Arith>> {
-        let next = program.carried().iter().map(|pair| self.next.get(&pair.value));
-        let at_end = program.kept_for_end();
-        let shares: Vec<&P::Arith> = next.chain(at_end.iter().map(|id| self.at_end.get(id))).collect::<Option<_>>()?;
+        let mut shares = Vec::new();
+        for pair in program.carried() {
+            shares.push(self.next.get(&pair.value)?);
+            if let Some(id) = pair.opens {
+                shares.push(self.at_end.get(&id)?);
+            }
+        }
+        for id in program.served_alone() {
+            shares.push(self.at_end.get(&id)?);
+        }
         (!shares.is_empty()).then_some(shares)
     }
 
@@ -101,8 +108,11 @@ impl<P: Protocol + ?Sized> CarriedShares<P> {
         let mut restored = CarriedShares { runs, ..CarriedShares::default() };
         for pair in program.carried() {
             restored.next.insert(pair.value, share(&program.value(pair.value).full_shape(batch))?);
+            if let Some(id) = pair.opens {
+                restored.at_end.insert(id, share(&program.value(id).full_shape(batch))?);
+            }
         }
-        for id in program.kept_for_end() {
+        for id in program.served_alone() {
             restored.at_end.insert(id, share(&program.value(id).full_shape(batch))?);
         }
         Ok(restored)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use covey_operators::Shared;
 use covey_program::{Program, Served, ValueId, Weights};
 use covey_protocols::clear::{Clear, ClearTensor, OnViolation};
-use covey_protocols::{Phase, ProtocolError};
+use covey_protocols::{Phase, ProtocolError, Shaped};
 use covey_ring::{Ring, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -91,10 +91,13 @@ impl ClearRunner {
     /// What becomes weights of the program that this one serves, by the parameter's name, as the last run left it.
     ///
     /// # Errors
-    /// If the program serves none, or there was no run.
+    /// If the program serves none, there was no run, or it had several samples.
     pub fn served(&self) -> Result<Vec<Output>, RuntimeError> {
         let program = self.executor.program();
         let made = self.carried.served(program).ok_or(RuntimeError::NotCarried { batch: 1, before: None })?;
+        if let Some((_, share)) = made.iter().find(|(_, share)| share.shape().first() != Some(&1)) {
+            return Err(RuntimeError::NotCarried { batch: 1, before: share.shape().first().copied() });
+        }
         let one = |(served, share): (&Served, &ClearTensor)| {
             let words = Tensor::new(program.value(served.value).shape.clone(), share.data().to_vec());
             Output { name: served.parameter.clone(), ..Output::new(program, served.value, &words) }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use covey_program::Program;
-use covey_protocols::Options;
+use covey_program::{Program, Value, ValueId};
 use covey_protocols::api::Phase;
 use covey_protocols::cost::{CHECK, Cost, CostModel, MATERIAL, WEIGHTS};
 use covey_protocols::memory::Held;
 use covey_protocols::planner::Planner;
+use covey_protocols::{Local, Options};
 use covey_transport::Phase as StepKind;
 use serde::{Deserialize, Serialize};
 
@@ -148,7 +148,7 @@ pub fn plan_rounded(
     batch: usize,
     round_bits: u32,
 ) -> Result<Plan, RuntimeError> {
-    let (mut planner, executor) = prepared(program, model, options)?;
+    let (mut planner, executor) = prepared(program, model, options, &[])?;
     run(&executor, &mut planner, batch, round_bits)?;
 
     let none = Cost::default();
@@ -180,17 +180,22 @@ pub fn plan_rounded(
     Ok(Plan { protocol: model.name.into(), batch, nodes, total, weights, correlated_ots, exposure, estimates, memory })
 }
 
-/// A planner, and the program with its weights prepared on it.
+/// A planner, and the program with its weights prepared on it. Those that were `trained`, by the numbers of their values, are shares as a run
+/// leaves them.
 fn prepared(
     program: &Arc<Program>,
     model: CostModel,
     options: Options,
+    trained: &[u32],
 ) -> Result<(Planner, Executor<Planner>), RuntimeError> {
     let mut planner = Planner::new(model, program.ring(), options);
-    let parameters: HashMap<_, _> = program
-        .parameters()
-        .map(|(id, value)| (id, Parameter::Stored(planner.stored(&value.shape, value.bound.bits))))
-        .collect();
+    let parameter = |(id, value): (ValueId, &Value)| {
+        let shared =
+            trained.contains(&(id.index() as u32)).then(|| planner.share_of_components(&value.shape, Vec::new()));
+        let stored = || Parameter::Stored(planner.stored(&value.shape, value.bound.bits));
+        (id, shared.flatten().map_or_else(stored, Parameter::Shared))
+    };
+    let parameters: HashMap<_, _> = program.parameters().map(parameter).collect();
     let executor = Executor::new(&mut planner, program.clone(), parameters)?;
     Ok((planner, executor))
 }
@@ -222,7 +227,7 @@ pub fn carried_memory(program: &Program, model: CostModel, options: Options, bat
     (model.memory)(&Held::Share(elements), program.ring(), &options).get(role).copied().unwrap_or(0)
 }
 
-/// Bytes of `role`'s memory that the prepared weights of `program` take.
+/// Bytes of `role`'s memory that the prepared weights of `program` take, some of which may be `trained`.
 ///
 /// # Errors
 /// As [`plan`].
@@ -231,12 +236,13 @@ pub fn weights_footprint(
     model: CostModel,
     options: Options,
     role: usize,
+    trained: &[u32],
 ) -> Result<u64, RuntimeError> {
-    let (planner, _executor) = prepared(program, model, options)?;
+    let (planner, _executor) = prepared(program, model, options, trained)?;
     Ok(planner.held_memory().get(role).copied().unwrap_or(0))
 }
 
-/// Plans what one run of `program` over `batch` samples takes of `role`'s memory.
+/// Plans what one run of `program` over `batch` samples takes of `role`'s memory, where some of its weights may be `trained`.
 ///
 /// # Errors
 /// As [`plan`].
@@ -246,9 +252,9 @@ pub fn footprint(
     options: Options,
     batch: usize,
     round_bits: u32,
-    role: usize,
+    (role, trained): (usize, &[u32]),
 ) -> Result<Footprint, RuntimeError> {
-    let (mut planner, executor) = prepared(program, model, options)?;
+    let (mut planner, executor) = prepared(program, model, options, trained)?;
     let at = |bytes: Vec<u64>| bytes.get(role).copied().unwrap_or(0);
     let weights = at(planner.held_memory());
     run(&executor, &mut planner, batch, round_bits)?;

@@ -222,12 +222,14 @@ def train(
             trainer = Trainer(session, checkpoints=checkpoints, every=every)
             if trainer.taken:
                 console.note(f"step {trainer.taken} is the latest checkpoint: the run continues there")
+            serving = None if no_serve or config is None else loaded.program.serving
+            if serving is not None:
+                trainer.check_serving()
             with console.progress(quiet=as_json) as report:
                 samples = SharedData(data_set, _tell) if data_set else data
                 for epoch in trainer.fit(samples, labels, epochs, seed=seed, progress=report):
                     _show(epoch, as_json)
-            serving = loaded.program.serving
-            if serving is not None and not no_serve and config is not None:
+            if serving is not None:
                 version = trainer.serve()
                 console.note(
                     f"program {serving['program'][:12]} computes with the trained weights from now on: version "

@@ -60,6 +60,9 @@ class Keeping(Runs, Protocol):
     def forget(self, job: str) -> None:
         """Erase the job's checkpoints."""
 
+    def check_serving(self) -> None:
+        """Whether that can serve."""
+
     def serve_weights(self) -> str:
         """Keep what was trained as the weights of the program that the job serves."""
 
@@ -305,6 +308,10 @@ class Trainer:
         loss = float(result.outputs[output_name(LOSS, steps)].item()) / steps
         return loss, None if right is None else round(right.item())
 
+    def check_serving(self) -> None:
+        """That the parties would serve what is trained, before any step is taken. Raises the `CoveyError` of `serve`."""
+        self._serving().check_serving()
+
     def serve(self) -> str:
         """Have the parties compute with what was trained where they run `Job.served`: nothing opens.
 
@@ -312,13 +319,17 @@ class Trainer:
         `serve-weights`. Sessions that are open keep the weights they began with. Training may go on. Returns the name
         of the new version of the weights. Raises a `CoveyError` where the job serves none, or no step was taken.
         """
+        session = self._serving()
+        if not self._taken:
+            raise OptionError("no step was taken: the weights are those of the model")
+        return session.serve_weights()
+
+    def _serving(self) -> Keeping:
         if self.program.serving is None:
             raise OptionError("this job serves no program: compile it with serve=True (--serve)")
         if isinstance(self._session, ClearSession):
             raise OptionError("protocol clear has no parties to serve weights: open them (open_weights=True)")
-        if not self._taken:
-            raise OptionError("no step was taken: the weights are those of the model")
-        return cast(Keeping, self._session).serve_weights()
+        return cast(Keeping, self._session)
 
     def weights(self) -> dict[str, npt.NDArray[np.float64]]:
         """What was trained, by the model's names: it opens to this process, and the training ends.

@@ -140,6 +140,8 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("checkpoints".into(), messages::encode(&StoreMessage::Checkpoints(vec![checkpoint]))),
         ("chosen".into(), messages::encode(&StoreMessage::Chosen(Resumed::Lacking(2)))),
         ("serve-weights".into(), messages::encode(&SessionRequest::ServeWeights)),
+        ("may-serve-weights".into(), messages::encode(&SessionRequest::MayServeWeights)),
+        ("may-serve".into(), messages::encode(&SessionReply::MayServe(Some("no".into())))),
         ("serving-weights".into(), messages::encode(&serving)),
         ("weights-served".into(), messages::encode(&SessionReply::WeightsServed(nonce))),
         ("share-data".into(), messages::encode(&SessionRequest::ShareData(share_data))),

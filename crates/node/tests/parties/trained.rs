@@ -224,6 +224,11 @@ fn what_does_not_fit_serves_nothing() {
         let model = job(&says);
         cluster.share(&model);
         let mut session = open(&cluster, &model);
+        // It is known before any run, and ends no session.
+        for _ in 0..2 {
+            let refused = message(session.check_serving().unwrap_err());
+            assert!(refused.starts_with("P0 (alpha): ") && refused.contains(expected), "{refused}");
+        }
         let inputs = [("x".to_string(), [&[1], &says.shape[..]].concat(), vec![0.5; 12])];
         session.infer_all(Joint, &[&inputs], &mut |_| {}).unwrap();
         let refused = message(session.serve_weights().unwrap_err());
@@ -237,10 +242,13 @@ fn what_does_not_fit_serves_nothing() {
     assert!(refused.contains("continues a sequence that was not begun"), "{refused}");
     session.infer_all(Joint, &[[("x".to_string(), vec![2, 4, 3], vec![0.5; 24])]], &mut |_| {}).unwrap();
     let refused = message(session.serve_weights().unwrap_err());
-    assert!(refused.contains("or a run had several samples"), "{refused}");
+    assert!(refused.contains("a run of 'job' had several samples"), "{refused}");
     // A program that serves none says so before anything is sent.
-    let refused = message(open(&cluster, &served()).serve_weights().unwrap_err());
-    assert!(refused.contains("'served' makes weights for no other program"), "{refused}");
+    let mut session = open(&cluster, &served());
+    for refused in [session.serve_weights().map(drop).unwrap_err(), session.check_serving().unwrap_err()] {
+        assert!(message(refused).contains("'served' makes weights for no other program"));
+    }
+    drop(session);
     infers(&mut open(&cluster, &served()), &served(), 1);
 }
 
@@ -255,12 +263,15 @@ fn one_client_shares_both_and_another_needs_the_right() {
     }
     let (training, model) = share_both(&cluster);
     let mut session = open(&cluster, &training);
+    let refused = message(session.check_serving().unwrap_err());
+    assert!(refused.contains("may not serve-weights here: add it to `may`"), "{refused}");
     session.infer_all(Joint, &[steps(1)], &mut |_| {}).unwrap();
     let refused = message(session.serve_weights().unwrap_err());
     assert!(refused.contains("may not serve-weights here: add it to `may`"), "{refused}");
     // The owner may. What another client shared is not its to replace.
     let options = cluster.options();
     let mut session = Session::open(&cluster.client("owner"), &training.program, options).unwrap();
+    session.check_serving().unwrap();
     session.infer_all(Joint, &[steps(1)], &mut |_| {}).unwrap();
     session.serve_weights().unwrap();
     infers(&mut open(&cluster, &model), &trained(&[1]), 1);
@@ -283,6 +294,65 @@ fn weights_at_one_of_two_parties_are_not_replaced() {
         refused.contains("two-party keeps weights at one party") && refused.contains("--open-weights"),
         "{refused}"
     );
+}
+
+#[test]
+fn sessions_that_serve_at_once_leave_the_parties_with_one_version() {
+    let cluster = Cluster::start_of(Trio);
+    let (_, model) = share_both(&cluster);
+    let served: Vec<Result<u64, String>> = std::thread::scope(|scope| {
+        let one = |seed: u64| {
+            let cluster = &cluster;
+            scope.spawn(move || {
+                let mut session = open(cluster, &job(&Says::right()));
+                session.infer_all(Joint, &[steps(seed)], &mut |_| {}).unwrap();
+                session.serve_weights().map(|_| seed).map_err(message)
+            })
+        };
+        let sessions: Vec<_> = (1..=4).map(one).collect();
+        sessions.into_iter().map(|session| session.join().unwrap()).collect()
+    });
+    // Those that began from the version that another replaced say so.
+    assert!(served.iter().any(Result::is_ok), "{served:?}");
+    for refused in served.iter().filter_map(|served| served.as_ref().err()) {
+        assert!(refused.contains("were shared again or deleted meanwhile"), "{refused}");
+    }
+    let done = open(&cluster, &model).infer(Joint, &rows(9), &mut |_| {}).unwrap().outputs[0].integers.clone();
+    let winners: Vec<_> = served.iter().flatten().filter(|seed| due(&trained(&[**seed]), 9) == done).collect();
+    assert_eq!(winners.len(), 1, "{served:?}");
+}
+
+#[test]
+fn what_one_party_alone_is_asked_for_keeps_nobody_from_serving() {
+    let cluster = Cluster::start_of(Trio);
+    let (training, model) = share_both(&cluster);
+    let mut session = open(&cluster, &training);
+    session.infer_all(Joint, &[steps(1)], &mut |_| {}).unwrap();
+    session.keep(JOB).unwrap();
+    drop(session);
+    let mut raw = Raw::open(&cluster, &training);
+    ask(&mut raw, cluster.roles().into_iter().map(|role| (role, SessionRequest::Resume(covey_messages::Hex(JOB)))));
+    for role in cluster.roles() {
+        answer(&mut raw, role, &cluster).unwrap();
+    }
+    ask(&mut raw, [(0, SessionRequest::ServeWeights)]);
+    train(&cluster, &[2]);
+    infers(&mut open(&cluster, &model), &trained(&[2]), 3);
+}
+
+#[test]
+fn material_of_replaced_weights_is_not_stored() {
+    let cluster = Cluster::start_of(Beaver);
+    let (_, model) = share_both(&cluster);
+    let mut before = open(&cluster, &model);
+    infers(&mut before, &model, 1);
+    train(&cluster, &[1]);
+    let refused = message(before.fill_store(2, 1, &mut |_| {}).unwrap_err());
+    assert!(refused.contains("were replaced here meanwhile: open the session again"), "{refused}");
+    drop(before);
+    let mut after = open(&cluster, &model);
+    after.fill_store(2, 1, &mut |_| {}).unwrap();
+    infers(&mut after, &trained(&[1]), 2);
 }
 
 #[test]
