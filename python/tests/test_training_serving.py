@@ -276,8 +276,9 @@ def test_a_file_is_served_with_the_names_that_an_ordinary_program_has() -> None:
     for of_program in (lambda p: [p.values[i].name for i in p.inputs], lambda p: [p.values[i].name for i in p.outputs]):
         assert of_program(found) == of_program(due)
     assert list(found.postprocess) == list(due.postprocess) == [pb.Postprocess.SOFTMAX]
-    same = run_clear(load(covey.compile(model, calibration=images()[0], ring=64)), images()[0]).outputs["classes"]
-    assert np.abs(run_clear(served(job), images()[0]).outputs["classes"] - same).max() < 1e-3
+    ordinary = load(covey.compile(model, calibration=images()[0], ring=64))
+    (same,), (classes,) = (run_clear(each, images()[0]).outputs.values() for each in (ordinary, served(job)))
+    assert np.abs(classes - same).max() < 1e-3 and np.allclose(classes.sum(1), 1)
 
 
 def test_a_job_that_serves_opens_no_weights_and_says_what_it_serves() -> None:
@@ -315,7 +316,8 @@ def test_a_network_that_needs_room_has_a_smaller_scale_than_the_job(monkeypatch:
 
     def larger(*arguments: Any) -> Any:
         made = prepared(*arguments)
-        return replace(made, magnitudes={name: most * 2.0**10 for name, most in made.magnitudes.items()})
+        ranges = {name: (low * 2.0**10, high * 2.0**10) for name, (low, high) in made.ranges.items()}
+        return replace(made, ranges=ranges, magnitudes=dict.fromkeys(made.magnitudes, 2.0**30))
 
     monkeypatch.setattr(Serving, "prepared", larger)
     job = of("perceptron")
@@ -326,7 +328,7 @@ def test_a_network_that_needs_room_has_a_smaller_scale_than_the_job(monkeypatch:
     x = data("perceptron")[0]
     (scores,) = run_clear(served(job), x).outputs.values()
     due = module("perceptron").double()(torch.from_numpy(x)).detach().numpy()
-    assert np.linalg.norm(scores - due) <= 1e-2 * np.linalg.norm(due)
+    assert np.linalg.norm(scores - due) <= 5e-2 * np.linalg.norm(due)
 
 
 def test_statistics_may_move_as_far_as_the_minibatches_are_from_them() -> None:
@@ -350,9 +352,8 @@ def test_weights_in_parts_with_gaps_are_refused_in_one_line() -> None:
     x = np.random.default_rng(0).uniform(0, 1, (8, 1, 3, 3))
     settings: dict[str, Any] = {"loss": "cross-entropy", "optimizer": covey.SGD(0.1), "batch": BATCH}
     y = np.arange(8) % 3
-    with pytest.raises(
-        covey.UnsupportedError, match=r"node '0' .*freeze=\['0.weight'\]\), or open the weights instead$"
-    ):
+    says = r"node '0' .*freeze=\['0.weight'\]\), or open the weights instead$"
+    with pytest.raises(covey.UnsupportedError, match=says):
         covey.compile_training(model, example(x), calibration=(x, y), serve=True, **settings)
     assert covey.compile_training(model, example(x), calibration=(x, y), **settings).served is None
 
@@ -365,9 +366,7 @@ def test_a_reader_that_rounds_trained_weights_is_refused_in_one_line() -> None:
     (reader,) = graph.consumers("1.weight")
     assert low.parameter(reader, "1.weight", 28).scale == 28
     for scale, offset, divisor in ((27, 0.0, 1), (30, 1.0, 1), (30, 0.0, 3)):
-        with pytest.raises(
-            covey.UnsupportedError, match="'1.weight' in a form .*: freeze it, or open the weights|; free"
-        ):
+        with pytest.raises(covey.UnsupportedError, match=r"'1.weight' in a form .*; freeze it, or open the weights"):
             low.parameter(reader, "1.weight", scale, offset, divisor)
 
 
@@ -392,16 +391,12 @@ def test_bounds_hold_for_all_weights_within_their_reach(op: Any, shapes: list[tu
         for shape, end in zip(others, ends[1:], strict=True)
     ]
     interval = op.interval(x, *weights)
+    parts, largest = list(zip([(1, *sample), *others], map(float, ends), strict=True)), 0.0
     for index in range(50):
-        # At the ends of all intervals as well, where results are largest.
-        signs = [
-            rng.choice([-1.0, 1.0], shape) if index % 2 else np.sign(rng.normal()) for shape in ((1, *sample), *others)
-        ]
-        numbers = [centre + signs[0] * ends[0]]
-        numbers += [
-            np.broadcast_to(sign * float(end), shape)
-            for sign, end, shape in zip(signs[1:], ends[1:], others, strict=True)
-        ]
-        result = op.reference(*numbers)
+        # At the ends of all intervals, where results are largest.
+        signs = [rng.choice([-1.0, 1.0], shape if index % 2 else ()) for shape, _ in parts]
+        off = [np.broadcast_to(sign * end, shape) for sign, (shape, end) in zip(signs, parts, strict=True)]
+        result = op.reference(centre + off[0], *off[1:])
         assert (result >= interval.low).all() and (result <= interval.high).all()
-    assert interval.magnitude <= 4 * np.abs(result).max() or not whole
+        largest = max(largest, float(np.abs(result).max()))
+    assert interval.magnitude == largest or not whole
