@@ -7,7 +7,7 @@ tensors; those of batch normalisation are a factor and a summand of each channel
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from covey import reference
 from covey.compiled import Prepared, note_spans
-from covey.errors import DoesNotFitError
+from covey.errors import DoesNotFitError, UnsupportedError
 from covey.interval import Array
 from covey.ir import Graph, Node, Value
 from covey.lowering import MARGIN, Settings
@@ -95,8 +95,11 @@ def inference(model: Graph, drawn: Mapping[str, Array], running: Mapping[str, st
         notes=dict(model.notes),
     )
     expand_convolutions(graph)
-    _share_equal_parameters(graph, views(graph, drawn))
-    found = views(graph, drawn)
+    try:
+        found = _share_equal_parameters(graph, views(graph, drawn))
+    except UnsupportedError as error:
+        reason = f"as a part of a network that is served, {error.reason}"
+        raise UnsupportedError(error.node, error.op, reason, f"{error.way_out}, or open the weights instead") from None
     norms = []
     for node in list(graph.nodes):
         if isinstance(node.op, BatchNormalization):
@@ -106,15 +109,16 @@ def inference(model: Graph, drawn: Mapping[str, Array], running: Mapping[str, st
     return Network(graph, {name: view for name, view in found.items() if name in graph.parameters}, norms)
 
 
-def _share_equal_parameters(graph: Graph, names: Iterable[str]) -> None:
-    """One parameter for all that hold the same numbers in the same places: each is made of trained tensors once."""
+def _share_equal_parameters(graph: Graph, found: Mapping[str, View | Part]) -> dict[str, View | Part]:
+    """Those of these parameters that stay: of all that hold the same numbers in the same places, one."""
     first: dict[tuple[tuple[int, ...], bytes], str] = {}
-    for name in names:
+    for name in found:
         array = graph.parameters[name]
         kept = first.setdefault((array.shape, array.tobytes()), name)
         if kept != name:
             graph.redirect(name, kept)
     remove_dead_nodes(graph)
+    return {name: found[name] for name in first.values() if name in graph.parameters}
 
 
 def _operand(
