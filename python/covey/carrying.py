@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from covey._proto import program_pb2 as pb
-from covey.errors import DoesNotFitError, OptionError
+from covey.errors import DoesNotFitError, OptionError, UnsupportedError
 from covey.inputs import listed
 from covey.interval import integer_bits
 from covey.ir import DType, Graph, Weight
@@ -90,7 +90,12 @@ def close(low: Lowering, value: Lowered, output: str) -> Lowered:
 def serve(low: Lowering, name: str, weight: Weight) -> Lowered:
     """A value as a weight of another program: at that one's scale, which is no smaller, and within its bound."""
     node, value = low.graph.producer(name), low.value(name)
-    assert node is not None and value.scale <= weight.scale, f"{name} is computed, and no finer than the weight"
+    assert node is not None, f"a node computes {name}"
+    if value.scale > weight.scale:
+        reason = (
+            f"its weight '{name}' has {value.scale} fractional bits where the program that serves takes {weight.scale}"
+        )
+        raise UnsupportedError(node.name, node.source_op, reason, "open the weights instead")
     result = low.shift_left(node, value, weight.scale, low.magnitude(name))
     most = integer_bits(weight.largest)
     bound = low.program.values[result.id].bound

@@ -272,9 +272,10 @@ class Graph:
         return [node for node in self.nodes if name in node.inputs]
 
     def only_consumer(self, name: str) -> Node | None:
-        """The one node that reads a value, if there is just one and the value is no output."""
+        """The one node that reads a value, if there is just one and the value is not kept besides."""
         readers = self.consumers(name)
-        return readers[0] if len(readers) == 1 and name not in self.outputs else None
+        kept = name in self.outputs or name in self.opened.values() or name in self.served
+        return readers[0] if len(readers) == 1 and not kept else None
 
     def redirect(self, old: str, new: str) -> None:
         """Let every reader of `old` read `new`, the graph's outputs included."""

@@ -117,8 +117,8 @@ def render(report: dict[str, Any]) -> RenderableType:
 def serving(program_hash: str) -> str:
     """That trained weights may serve a program, in a line."""
     return (
-        f"trained weights may serve program {program_hash[:12]}: the parties then keep them in shares, and they never "
-        f"open by that"
+        f"trained weights may serve program {program_hash[:12]}, after any number of steps: they stay in shares, and "
+        f"its clients learn what their results tell of them"
     )
 
 

@@ -17,8 +17,8 @@ from covey import reference
 from covey.compiled import Prepared, note_spans
 from covey.errors import DoesNotFitError, UnsupportedError
 from covey.interval import Array
-from covey.ir import Graph, Node, Value
-from covey.lowering import MARGIN, Settings
+from covey.ir import Graph, Node, Value, Weight
+from covey.lowering import MARGIN, Lowering, Settings
 from covey.measure import Samples
 from covey.ops.add import Add
 from covey.ops.batch_normalization import BatchNormalization
@@ -266,10 +266,21 @@ class Serving:
             except DoesNotFitError as error_of_scale:
                 refusal = refusal or error_of_scale.with_traceback(None)
                 continue
-            step.served = {value: lowering.trained.get(name, []) for name, value in self.values.items()}
+            step.served = {value: self._weights(lowering, name) for name, value in self.values.items()}
             return Choice(lowering, f"scale {scale} in Z_2^{settings.ring_bits}, for trained weights of {trained} bits")
         assert refusal is not None
         raise refusal
+
+    def _weights(self, lowering: Lowering, name: str) -> list[Weight]:
+        """The program's weights that hold a parameter: at least one, if anything reads it."""
+        found = lowering.trained.get(name, [])
+        readers = self.network.graph.consumers(name)
+        if readers and not found:
+            reason = f"it takes '{name}' in a form that no trained tensor has"
+            raise UnsupportedError(
+                readers[0].name, readers[0].source_op, reason, "freeze it, or open the weights instead"
+            )
+        return found
 
     def _reach(self, step: Step, ranges: Spans, of_step: Mapping[str, float]) -> dict[str, float]:
         """What parameters may become: where a tensor begins, and as far from it as its change is carried."""

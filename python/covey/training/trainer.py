@@ -309,7 +309,7 @@ class Trainer:
         return loss, None if right is None else round(right.item())
 
     def check_serving(self) -> None:
-        """That the parties would serve what is trained, before any step is taken. Raises the `CoveyError` of `serve`."""
+        """That the parties would serve what is trained, before any step. Raises the `CoveyError` that `serve` would."""
         self._serving().check_serving()
 
     def serve(self) -> str:
