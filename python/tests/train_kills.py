@@ -5,6 +5,8 @@
 A run is `covey train` with checkpoints. While it works, processes are killed and started again, one at a time: any
 party, the dealer, or the command itself, which is then called again as before. Every run must end with the weights of
 an undisturbed one to the last digit, and the losses that the last command tells must be those of the undisturbed run.
+The program that the job serves must then compute with these weights, in place of those that the owner shares anew
+before each run; a protocol that keeps weights at one party opens them only.
 Prints a line a run, and the seed of the random moments. Exit code 1 if anything did not hold.
 """
 
@@ -18,11 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 import covey
+from covey.clear import ClearSession, run_clear
+from covey.model import load
 from covey.parties import Parties, Party
 from test_training import perceptron
 
@@ -53,11 +58,24 @@ class Campaign:
             batch=BATCH,
             calibration=self.data,
             open_weights=True,
+            serve=parties.protocol != "two-party",
         )
-        self.job = folder / "job.covey"
+        self.job, self.served = folder / "job.covey", folder / "served.covey"
         model.compiled.save(self.job)
         covey.Client(parties.owner_config).share_weights(self.job)
         self.weights, self.losses = self.undisturbed()
+        self.samples = samples[:3].astype(np.float32)
+        self.results = None if model.served is None else self.results_in_the_clear(model)
+
+    def results_in_the_clear(self, model: covey.Job) -> np.ndarray:
+        """What the program that serves computes with the weights of the undisturbed run."""
+        assert model.served is not None
+        model.served.save(self.served)
+        session = ClearSession(load(model.compiled))
+        for _ in covey.Trainer(session).fit(*self.data, EPOCHS):
+            pass
+        trained = replace(model.served, weights={**model.served.weights, **session.served_weights()})
+        return run_clear(load(trained), self.samples).integers["scores"]
 
     def undisturbed(self) -> tuple[dict[str, np.ndarray], list[float]]:
         with covey.Client(self.parties.client_config).session(self.job) as session:
@@ -83,6 +101,8 @@ class Campaign:
         for path in (record, out):
             path.unlink(missing_ok=True)
         killed: list[str] = []
+        if self.results is not None:
+            covey.Client(self.parties.owner_config).share_weights(self.served)
         process = self.command(record, out)
         end = time.monotonic() + PATIENCE
         strikes = moments.randint(1, 4)
@@ -136,6 +156,10 @@ class Campaign:
                 return f"losses of epoch {epoch['number']} differ"
         if record.exists():
             return "the run's file is left"
+        if self.results is not None:
+            with covey.Client(self.parties.client_config).session(self.served) as session:
+                if not np.array_equal(session.infer(self.samples).integers["scores"], self.results):
+                    return "the program that is served computes with other weights"
         # A command that is killed at its end leaves a job behind, which makes room for later ones.
         if any(len(self.kept(party)) > MOST_FILES for party in self.parties.parties):
             return "checkpoints of finished runs pile up"
