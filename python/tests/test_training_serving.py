@@ -340,11 +340,12 @@ def test_statistics_may_move_as_far_as_the_minibatches_are_from_them() -> None:
     records = read(0.01 * x, y, forms(step.graph, BATCH, {}), BATCH)
     found = rehearse(step, list(records.minibatches(BATCH, shuffled(len(records), 0, 1)))[:1])
     assert step.serving is not None
-    (norm,) = step.serving.norms
-    norm.note(step, found.spans)
-    assert norm.total is not None and norm.factor is not None
-    assert found.spans[norm.total][0] > 0.8 and step.spans[norm.total][0] < 1e-3
-    assert step.reach[norm.factor] > 10
+    (norms,) = step.serving.norms
+    norms.note(step, found.spans)
+    values = {what: value for value, what in norms.together.items()}
+    assert found.spans[values["total"]][0] > 0.8 and step.spans[values["total"]][0] < 1e-3
+    factor = step.serving.values[step.serving.network.norms[0].factor]
+    assert step.reach[values["factor"]] == step.reach[factor] > 10 > 2 * found.spans[factor][1]
 
 
 def test_weights_in_parts_with_gaps_are_refused_in_one_line() -> None:
