@@ -369,6 +369,8 @@ def test_a_reader_that_rounds_trained_weights_is_refused_in_one_line() -> None:
     for scale, offset, divisor in ((27, 0.0, 1), (30, 1.0, 1), (30, 0.0, 3)):
         with pytest.raises(covey.UnsupportedError, match=r"'1.weight' in a form .*; freeze it, or open the weights"):
             low.parameter(reader, "1.weight", scale, offset, divisor)
+    with pytest.raises(covey.UnsupportedError, match="freeze it, or open the weights"):
+        low.whole_parameter(reader, "1.weight", np.zeros((6, 8)), 28)
 
 
 @pytest.mark.parametrize("whole", [True, False])
