@@ -210,8 +210,7 @@ class Lowering:
         """The parameter `round_half_even(w / divisor * 2^scale) + offset`, added to the weights if it is not there."""
         key = (name, scale, offset, divisor)
         if key not in self._parameters:
-            if name in self.graph.reach:
-                self._check_trained(node, name, scale, whole=offset == 0.0 and divisor == 1)
+            self._check_trained(node, name, scale, whole=offset == 0.0 and divisor == 1)
             integers = self.integers(name, scale, divisor)
             integers = integers + offset if offset else integers
             interval = self.interval_of(name, scale, divisor, offset)
@@ -224,7 +223,9 @@ class Lowering:
         self, node: Node, name: str, integers: Array, scale: int, interval: Interval | None = None
     ) -> Lowered:
         """A parameter that the operator itself has rounded, added to the weights."""
-        interval = Interval.constant(integers) if interval is None else interval
+        if interval is None:
+            self._check_trained(node, name, scale, whole=False)
+            interval = Interval.constant(integers)
         self._check(node.name, node.source_op, interval.magnitude, scale, calibrated=False)
         lowered = self._new_value(
             name if (name not in self._names) else f"{name}@{scale}",
@@ -291,7 +292,7 @@ class Lowering:
 
     def _check_trained(self, node: Node, name: str, scale: int, *, whole: bool) -> None:
         """Raise `UnsupportedError` where a weight that training makes would have to be rounded, or changed."""
-        if scale < self.trained_scale or not whole:
+        if name in self.graph.reach and (scale < self.trained_scale or not whole):
             reason = f"it reads '{name}' in a form that the parties cannot make of trained weights alone"
             raise UnsupportedError(node.name, node.source_op, reason, "freeze it, or open the weights instead")
 

@@ -340,11 +340,12 @@ def test_statistics_may_move_as_far_as_the_minibatches_are_from_them() -> None:
     records = read(0.01 * x, y, forms(step.graph, BATCH, {}), BATCH)
     found = rehearse(step, list(records.minibatches(BATCH, shuffled(len(records), 0, 1)))[:1])
     assert step.serving is not None
-    (norm,) = step.serving.norms
-    norm.note(step, found.spans)
-    assert norm.total is not None and norm.factor is not None
-    assert found.spans[norm.total][0] > 0.8 and step.spans[norm.total][0] < 1e-3
-    assert step.reach[norm.factor] > 10
+    (norms,) = step.serving.norms
+    norms.note(step, found.spans)
+    values = {what: value for value, what in norms.together.items()}
+    assert found.spans[values["total"]][0] > 0.8 and step.spans[values["total"]][0] < 1e-3
+    factor = step.serving.values[step.serving.network.norms[0].factor]
+    assert step.reach[values["factor"]] == step.reach[factor] > 10 > 2 * found.spans[factor][1]
 
 
 def test_weights_in_parts_with_gaps_are_refused_in_one_line() -> None:
@@ -368,6 +369,8 @@ def test_a_reader_that_rounds_trained_weights_is_refused_in_one_line() -> None:
     for scale, offset, divisor in ((27, 0.0, 1), (30, 1.0, 1), (30, 0.0, 3)):
         with pytest.raises(covey.UnsupportedError, match=r"'1.weight' in a form .*; freeze it, or open the weights"):
             low.parameter(reader, "1.weight", scale, offset, divisor)
+    with pytest.raises(covey.UnsupportedError, match="freeze it, or open the weights"):
+        low.whole_parameter(reader, "1.weight", np.zeros((6, 8)), 28)
 
 
 @pytest.mark.parametrize("whole", [True, False])

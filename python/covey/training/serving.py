@@ -7,7 +7,7 @@ tensors; those of batch normalisation are a factor and a summand of each channel
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,6 +22,7 @@ from covey.lowering import MARGIN, Lowering, Settings
 from covey.measure import Samples
 from covey.ops.add import Add
 from covey.ops.batch_normalization import BatchNormalization
+from covey.ops.concat import Concat
 from covey.ops.mul import Mul
 from covey.ops.quotient import Inverse
 from covey.passes.conv_expansion import expand_convolutions
@@ -165,37 +166,39 @@ class Leaf:
         return replace(self, values=tuple(names[name] for name in self.values))
 
 
+FACTOR, SUMMAND = "factor", "summand"
+
+
 @dataclass(frozen=True)
 class Emitted:
-    """The values by which a step makes factor and summand of a normalisation; None where it is no value."""
+    """The values by which a step makes the parameters of normalisations: of all together, and of each."""
 
-    norm: Norm
-    leaves: tuple[Leaf, ...]
-    total: str | None
-    """The variance, and epsilon more."""
-    inverse: str | None
-    factor: str | None
-    product: str | None
-    summand: str | None
+    norms: tuple[tuple[BatchNormalization, tuple[Leaf, ...]], ...]
+    together: dict[str, str]
+    """What values are."""
+    each: tuple[dict[str, str], ...]
 
     def renamed(self, names: Mapping[str, str]) -> Emitted:
         """The same with other names of values."""
-        leaves = tuple(leaf.renamed(names) for leaf in self.leaves)
-        values = (self.total, self.inverse, self.factor, self.product, self.summand)
-        return Emitted(self.norm, leaves, *(None if value is None else names[value] for value in values))
+        norms = tuple((op, tuple(leaf.renamed(names) for leaf in leaves)) for op, leaves in self.norms)
+        together, *each = ({names[value]: what for value, what in of.items()} for of in (self.together, *self.each))
+        return Emitted(norms, together, tuple(each))
 
     def note(self, step: Step, spans: Spans) -> None:
         """Have the step's bounds hold for statistics anywhere between the model's and those of minibatches."""
-        scale, shift, mean, variance = (leaf.span(spans) for leaf in self.leaves)
-        least, most = (end + self.norm.op.epsilon for end in variance)
-        inverse = least**-0.5
-        factor = _largest(scale) * inverse
-        product = _largest(mean) * factor
-        reach = {self.inverse: inverse, self.factor: factor, self.product: product}
-        reach[self.summand] = _largest(shift) + product
-        step.reach.update({name: most for name, most in reach.items() if name is not None})
-        if self.total is not None:
-            step.spans[self.total] = (least / STATISTICS_MOVE, most * STATISTICS_MOVE)
+        for (op, leaves), values in zip(self.norms, self.each, strict=True):
+            scale, shift, mean, variance = (leaf.span(spans) for leaf in leaves)
+            least, most = (end + op.epsilon for end in variance)
+            inverse = least**-0.5
+            factor = _largest(scale) * inverse
+            product = _largest(mean) * factor
+            reach = {"total": most, "inverse": inverse, FACTOR: factor, "product": product}
+            reach[SUMMAND] = _largest(shift) + product
+            for value, what in (*values.items(), *self.together.items()):
+                step.reach[value] = max(step.reach.get(value, 0.0), reach[what])
+                if what == "total":
+                    low, high = step.spans.get(value, (least, most))
+                    step.spans[value] = (min(low, least / STATISTICS_MOVE), max(high, most * STATISTICS_MOVE))
 
 
 def _largest(span: tuple[float, float]) -> float:
@@ -289,11 +292,9 @@ class Serving:
             for entry in step.trained
         }
         found = {name: farthest[view.tensor] for name, view in self.network.views.items()}
-        for each in self.norms:
-            for parameter in (each.norm.factor, each.norm.summand):
-                if parameter in self.values:
-                    most = MARGIN * of_step[self.values[parameter]]
-                    found[parameter] = 2.0 ** math.ceil(math.log2(max(most, 1.0)))
+        for parameter in self.values.keys() - found.keys():
+            most = MARGIN * of_step[self.values[parameter]]
+            found[parameter] = 2.0 ** math.ceil(math.log2(max(most, 1.0)))
         return found
 
 
@@ -318,9 +319,12 @@ class Emission:
         for name, view in network.views.items():
             with self.build.at(view.tensor, "Parameter", f"served.{name}"):
                 values[name] = self._moved(view).name
+        kinds: dict[tuple[bool, ...], list[Norm]] = {}
         for norm in network.norms:
-            with self.build.at(norm.factor, "BatchNormalization", f"served.{norm.factor}"):
-                emitted, made = self._norm(norm)
+            kinds.setdefault(tuple(isinstance(each, np.ndarray) for each in norm.operands), []).append(norm)
+        for alike in kinds.values():
+            with self.build.at(alike[0].factor, "BatchNormalization", f"served.{alike[0].factor}"):
+                emitted, made = self._norms(alike)
             values |= made
             norms.append(emitted)
         return Serving(network, values, norms)
@@ -342,30 +346,48 @@ class Emission:
     def _moved(self, view: View | Part) -> Value:
         return view.of(self.build, self._tensor(view.tensor))
 
-    def _norm(self, norm: Norm) -> tuple[Emitted, dict[str, str]]:
-        """Factor and summand as `BatchNormalization.affine` has them; what only arrays make is one."""
-        build, op = self.build, norm.op
-        scale, shift, mean, variance = (
-            each if isinstance(each, np.ndarray) else self._moved(each) for each in norm.operands
-        )
-        total = inverse = variance
-        if isinstance(variance, Value):
-            total = build.affine(variance, 1.0, op.epsilon)
-            build.graph.finer.add(total.name)
-            inverse = build.emit(Inverse(2, 1.0), total, hint="inverse")
-        else:
-            inverse = 1.0 / np.sqrt(variance + op.epsilon)
+    def _norms(self, norms: list[Norm]) -> tuple[Emitted, dict[str, str]]:
+        """Factors and summands as `BatchNormalization.affine` has them; what only arrays make is one.
+
+        All channels at once: a root takes as many rounds for one as for all.
+        """
+        build = self.build
+        rows = []
+        for norm in norms:
+            *others, variance = (each if isinstance(each, np.ndarray) else self._moved(each) for each in norm.operands)
+            if isinstance(variance, Value):
+                of_norm = build.affine(variance, 1.0, norm.op.epsilon)
+                build.graph.finer.add(of_norm.name)
+                rows.append((*others, of_norm))
+            else:
+                rows.append((*others, variance + norm.op.epsilon))
+        scale, shift, mean, total = (self._end_to_end(column) for column in zip(*rows, strict=True))
+        inverse = build.emit(Inverse(2, 1.0), total, hint="inverse") if isinstance(total, Value) else total**-0.5
         factor = self._joined(build.mul, np.multiply, scale, inverse)
         product = self._joined(build.mul, np.multiply, mean, factor)
         summand = self._joined(build.sub, np.subtract, shift, product)
-        leaves = tuple(self._leaf(each) for each in norm.operands)
-        names = (each.name if isinstance(each, Value) else None for each in (total, inverse, factor, product, summand))
-        made = {
-            parameter: build.reshape(value, norm.shape).name
-            for parameter, value in ((norm.factor, factor), (norm.summand, summand))
-            if isinstance(value, Value)
-        }
-        return Emitted(norm, leaves, *names), made
+        together = {"total": total, "inverse": inverse, FACTOR: factor, "product": product, SUMMAND: summand}
+        made, each_of, end = {}, [], 0
+        for norm, (*_, own) in zip(norms, rows, strict=True):
+            start, end = end, end + norm.shape[0]
+            values = {own.name: "total"} if isinstance(own, Value) else {}
+            for what, parameter, value in ((FACTOR, norm.factor, factor), (SUMMAND, norm.summand, summand)):
+                if isinstance(value, Value):
+                    picked = build.pick_along(value, 0, range(start, end))
+                    shaped = build.reshape(picked, norm.shape)
+                    values |= {picked.name: what, shaped.name: what}
+                    made[parameter] = shaped.name
+            each_of.append(values)
+        leaves = tuple((norm.op, tuple(self._leaf(each) for each in norm.operands)) for norm in norms)
+        names = {value.name: what for what, value in together.items() if isinstance(value, Value)}
+        return Emitted(leaves, names, tuple(each_of)), made
+
+    def _end_to_end(self, parts: Sequence[Value | Array]) -> Value | Array:
+        """Numbers of channels as one row; all are values, or all arrays."""
+        values = [each for each in parts if isinstance(each, Value)]
+        if not values:
+            return np.concatenate([each for each in parts if isinstance(each, np.ndarray)])
+        return values[0] if len(values) == 1 else self.build.emit(Concat(1), *values, hint="channels")
 
     def _joined(
         self,
