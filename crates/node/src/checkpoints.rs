@@ -178,6 +178,18 @@ impl CheckpointStore {
         Ok(())
     }
 
+    /// Reads all files, for the fuzzer: how many there are, or what is wrong with one.
+    pub fn read_all(&self) -> Result<usize, String> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut read = 0;
+        for path in entries.filter(|path| path.extension().is_some_and(|extension| extension == SUFFIX)) {
+            let (_, payload) = FORMAT.open_whole::<Head>(&path)?;
+            payload.read_all()?;
+            read += 1;
+        }
+        Ok(read)
+    }
+
     fn path(&self, job: &Job, checkpoint: &Checkpoint) -> PathBuf {
         // Of clients that choose the same name, each has its own files.
         let owner = blake3::hash(format!("{}\0{}\0{}", job.client, job.program, job.role).as_bytes()).to_hex();

@@ -126,7 +126,13 @@ impl DataSetStore {
         }
     }
 
-    fn open_file(&self, path: &Path) -> Result<Arc<Rows>, String> {
+    /// The files, for the fuzzer, or what is wrong with one.
+    pub fn paths(&self) -> Result<Vec<PathBuf>, String> {
+        let (heads, problems) = self.heads();
+        problems.into_iter().next().map_or(Ok(heads.into_iter().map(|(path, _)| path).collect()), Err)
+    }
+
+    pub fn open_file(&self, path: &Path) -> Result<Arc<Rows>, String> {
         let unreadable = |error: io::Error| FORMAT.unreadable(path, &error);
         let stamp = Stamp::of(path).map_err(unreadable)?;
         let verified = match self.lock().get(path) {

@@ -5,6 +5,8 @@ use std::path::Path;
 use covey_store::Batches;
 use zeroize::Zeroizing;
 
+use crate::checkpoints::CheckpointStore;
+use crate::data_sets::DataSetStore;
 use crate::headed_file::Payload;
 use crate::masks::MaskStore;
 use crate::quota::Quotas;
@@ -32,6 +34,24 @@ pub fn read_state(folder: &Path) -> Result<usize, String> {
         read(payload)?;
     }
     Ok(held.len())
+}
+
+/// Reads all checkpoints and data sets in a state folder: how many there are.
+///
+/// # Errors
+/// The first file that is refused, in one line.
+pub fn read_kept(folder: &Path) -> Result<usize, String> {
+    let mut read = CheckpointStore::new(folder).read_all()?;
+    let data_sets = DataSetStore::new(folder);
+    for path in data_sets.paths()? {
+        let rows = data_sets.open_file(&path)?;
+        let mut row = Zeroizing::new(vec![0; usize::try_from(rows.head.row_bytes).map_err(|error| error.to_string())?]);
+        for number in [0, rows.head.data_set.rows.saturating_sub(1)] {
+            rows.read(number, &mut row)?;
+        }
+        read += 1;
+    }
+    Ok(read)
 }
 
 /// Sets aside and reads all runs in a state folder: how many are sound.

@@ -4,6 +4,7 @@ mod archive;
 mod certificate;
 mod config;
 mod frames;
+mod kept;
 mod key;
 mod messages;
 mod program;
@@ -45,7 +46,7 @@ pub enum Run {
 pub type Parse = fn(&Path, &[u8]) -> Result<(), String>;
 
 /// All of them.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     program::PROGRAM,
     weights::WEIGHTS,
     frames::FRAMES,
@@ -56,6 +57,7 @@ pub const TARGETS: [Target; 13] = [
     stock::STOCK,
     runs::RUNS,
     state::STATE,
+    kept::KEPT,
     python::ONNX,
     python::ACCURACY,
     python::ARRAY,

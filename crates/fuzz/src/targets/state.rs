@@ -19,18 +19,20 @@ pub const STATE: Target = Target { name: "state", mutate, run: Run::Here(run), s
 /// Bytes before the head: magic, version, the head's length.
 const START: usize = 16;
 const DIGEST: usize = 32;
+const KIND: &[u8; 12] = b"COVEYSHR\x02\0\0\0";
 const QUERIES: &str = "queries.json";
 
 /// The head and what follows it, the checksum left out.
-fn split(bytes: &[u8]) -> Option<(Value, Vec<u8>)> {
+pub fn split(bytes: &[u8]) -> Option<(Value, Vec<u8>)> {
     let len = u32::from_le_bytes(*bytes.get(12..START)?.first_chunk()?) as usize;
     let (head, rest) = bytes.get(START..)?.split_at_checked(len)?;
     Some((serde_json::from_slice(head).ok()?, rest[..rest.len().checked_sub(DIGEST)?].to_vec()))
 }
 
-fn seal(head: &Value, rest: &[u8]) -> Vec<u8> {
+/// A file of the kind and version that `kind` says, of this head and what follows it.
+pub fn seal(kind: &[u8; 12], head: &Value, rest: &[u8]) -> Vec<u8> {
     let head = head.to_string();
-    let start = [&b"COVEYSHR\x02\0\0\0"[..], &(head.len() as u32).to_le_bytes()].concat();
+    let start = [&kind[..], &(head.len() as u32).to_le_bytes()].concat();
     let mut out = [&start[..], head.as_bytes(), rest].concat();
     let checksum = blake3::hash(&out);
     out.extend_from_slice(checksum.as_bytes());
@@ -60,7 +62,7 @@ fn mutate(rng: &mut Rng, corpus: &Corpus) -> Vec<u8> {
             0 => rest = damage(rng, &rest, other),
             _ => damage_json(rng, &mut head, &donor),
         }
-        *bytes = seal(&head, &rest);
+        *bytes = seal(KIND, &head, &rest);
         // The name says which program it is for.
         if rng.once_in(2)
             && let Some(program) = head.pointer("/upload/program").and_then(Value::as_str)
@@ -96,7 +98,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         };
         let ring = RingMessage::from(program.ring());
         let head = json!({ "name": program.name(), "ring": ring, "upload": upload });
-        let share = seal(&head, &[file, vec![5; payload_bytes as usize]].concat());
+        let share = seal(KIND, &head, &[file, vec![5; payload_bytes as usize]].concat());
         let counts = json!({ key.0.to_string(): { program.hash().to_string(): 7 } });
         let entries: Vec<Entry> =
             vec![(format!("{}.share", program.hash()), share), (QUERIES.into(), counts.to_string().into_bytes())];
