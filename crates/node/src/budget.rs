@@ -50,6 +50,8 @@ pub struct ClientBudget {
     pub sessions: usize,
     /// Runs of a session that are preprocessed and not used yet.
     pub runs: usize,
+    /// Bytes of disk for its data sets.
+    pub data: u64,
 }
 
 impl Default for PartyBudget {
@@ -61,7 +63,7 @@ impl Default for PartyBudget {
 
 impl Default for ClientBudget {
     fn default() -> Self {
-        ClientBudget { memory: None, queue: 64 * MIB, sessions: 8, runs: 1 << 16 }
+        ClientBudget { memory: None, queue: 64 * MIB, sessions: 8, runs: 1 << 16, data: 10_240 * MIB }
     }
 }
 

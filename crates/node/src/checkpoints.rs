@@ -179,6 +179,7 @@ impl CheckpointStore {
     }
 
     /// Reads all files, for the fuzzer: how many there are, or what is wrong with one.
+    #[cfg(feature = "fuzz")]
     pub fn read_all(&self) -> Result<usize, String> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let mut read = 0;

@@ -153,6 +153,7 @@ struct ClientTable {
     queue_mb: Option<u64>,
     sessions: Option<usize>,
     runs: Option<usize>,
+    data_mb: Option<u64>,
 }
 
 impl PartyConfig {
@@ -330,6 +331,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
             queue: mebibytes(source, &key("queue_mb"), entry.queue_mb)?.unwrap_or(usual.queue),
             sessions: entry.sessions.unwrap_or(usual.sessions),
             runs: entry.runs.unwrap_or(usual.runs),
+            data: mebibytes(source, &key("data_mb"), entry.data_mb)?.unwrap_or(usual.data),
         };
         let name = source.name(&key("name"), entry.name)?;
         if !names.insert(name.clone()) {

@@ -20,6 +20,7 @@ use crate::headed_file::{Format, Stamp, Writer};
 
 pub(crate) const FOLDER: &str = "data-sets";
 const SUFFIX: &str = "rows";
+const MIB: u64 = 1 << 20;
 const FORMAT: Format =
     Format { magic: b"COVEYROW", version: 1, way_out: "remove it, and have its owner share the data set again" };
 
@@ -91,10 +92,27 @@ impl DataSetStore {
         DataSetStore { folder: state.join(FOLDER), used: Mutex::default() }
     }
 
-    /// That there is room for one more data set of an owner, or one of this name to be replaced.
-    pub fn check_room(&self, program: &Hex<32>, name: &str, owner: &str) -> Result<(), String> {
+    /// That there is room for `bytes` more of a data set of an owner, who may have `most` in all, or in place of one of this name.
+    pub fn check_room(
+        &self,
+        program: &Hex<32>,
+        name: &str,
+        owner: &str,
+        (bytes, most): (u64, u64),
+    ) -> Result<(), String> {
         let (mut own, _) = self.heads();
         own.retain(|(_, head)| head.owner == owner);
+        // One that is replaced stays until the new one is whole.
+        let has: u64 = own.iter().filter_map(|(path, _)| Some(fs::metadata(path).ok()?.len())).sum();
+        if has.saturating_add(bytes) > most {
+            return Err(format!(
+                "{} MiB of data sets where '{owner}' may have {} MiB and has {}: delete others first (`covey data delete`), or have \
+                 `data_mb` of its [[client]] entry raised",
+                bytes.div_ceil(MIB),
+                most / MIB,
+                has.div_ceil(MIB)
+            ));
+        }
         if own.len() >= MAX_DATA_SETS && !self.path(program, name, owner).exists() {
             return Err(format!("more than {MAX_DATA_SETS} data sets: delete others first (`covey data delete`)"));
         }
@@ -127,12 +145,13 @@ impl DataSetStore {
     }
 
     /// The files, for the fuzzer, or what is wrong with one.
+    #[cfg(feature = "fuzz")]
     pub fn paths(&self) -> Result<Vec<PathBuf>, String> {
         let (heads, problems) = self.heads();
         problems.into_iter().next().map_or(Ok(heads.into_iter().map(|(path, _)| path).collect()), Err)
     }
 
-    pub fn open_file(&self, path: &Path) -> Result<Arc<Rows>, String> {
+    pub(crate) fn open_file(&self, path: &Path) -> Result<Arc<Rows>, String> {
         let unreadable = |error: io::Error| FORMAT.unreadable(path, &error);
         let stamp = Stamp::of(path).map_err(unreadable)?;
         let verified = match self.lock().get(path) {
@@ -445,17 +464,23 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let store = DataSetStore::new(folder.path());
         for number in 0..MAX_DATA_SETS {
-            assert!(store.check_room(&Hex([1; 32]), &format!("set {number}"), "hospital").is_ok());
+            assert!(store.check_room(&Hex([1; 32]), &format!("set {number}"), "hospital", (1, MIB)).is_ok());
             let mut head = head("hospital", 5, 1);
             head.data_set.name = format!("set {number}");
             let mut writing = store.begin(head).unwrap();
             writing.write(&[0; 12]).unwrap();
             writing.finish().unwrap().put(&store).unwrap();
         }
-        let refusal = store.check_room(&Hex([1; 32]), "one more", "hospital").unwrap_err();
+        let refusal = store.check_room(&Hex([1; 32]), "one more", "hospital", (1, MIB)).unwrap_err();
         assert!(refusal.contains("more than 64 data sets"), "{refusal}");
-        assert!(store.check_room(&Hex([1; 32]), "set 3", "hospital").is_ok(), "in place of a former one");
-        assert!(store.check_room(&Hex([1; 32]), "one more", "other").is_ok());
+        assert!(store.check_room(&Hex([1; 32]), "set 3", "hospital", (1, MIB)).is_ok(), "in place of a former one");
+        assert!(store.check_room(&Hex([1; 32]), "one more", "other", (1, MIB)).is_ok());
+        let refusal = store.check_room(&Hex([1; 32]), "set 3", "hospital", (MIB, MIB)).unwrap_err();
+        assert!(
+            refusal.starts_with("1 MiB of data sets where 'hospital' may have 1 MiB and has 1: delete"),
+            "{refusal}"
+        );
+        assert!(store.check_room(&Hex([1; 32]), "set 3", "other", (MIB, MIB)).is_ok());
     }
 
     #[test]

@@ -347,7 +347,7 @@ impl Runs<'_> {
                     if !self.asking.share_data {
                         return Err(format!("'{client_name}' may not share-data here: add it to `may`"));
                     }
-                    let elements = shared_data.check(&data, executor.program()).map_err(asked)?;
+                    let elements = shared_data.check(&data, executor.program(), lanes.carrying().0).map_err(asked)?;
                     stored_runs.iter().try_for_each(StoredRuns::need_dealer)?;
                     let number = Run::joint(data.inference, 1);
                     numbers.admit(&number).map_err(asked)?;

@@ -56,7 +56,7 @@ pub(crate) struct SharedData<'a> {
 
 impl SharedData<'_> {
     /// What is wrong with a request to share rows, and elements of a piece.
-    pub fn check(&self, asked: &ShareData, program: &Program) -> Result<usize, String> {
+    pub fn check<W: Word>(&self, asked: &ShareData, program: &Program, party: &AnyParty<W>) -> Result<usize, String> {
         let ShareData { name, rows, readers, .. } = asked;
         let form = RowForm::of(program).map_err(|error| error.to_string())?;
         if !is_name(name) {
@@ -79,7 +79,9 @@ impl SharedData<'_> {
                 "a data set of {rows} rows, which come in more than {PIECES} pieces: share it in parts"
             ));
         }
-        self.store.check_room(&self.program, name, &self.client.name)?;
+        let components = party.components(&party.constant(&Tensor::zeros(&[1]))).len();
+        let bytes = row_bytes(&form, components, self.ring).saturating_mul((*rows).into());
+        self.store.check_room(&self.program, name, &self.client.name, (bytes, self.client.budget.data))?;
         Ok(form.elements().fold(0usize, usize::saturating_add).saturating_mul(piece))
     }
 

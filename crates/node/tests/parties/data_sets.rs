@@ -190,6 +190,27 @@ fn a_client_without_the_right_shares_none() {
 }
 
 #[test]
+fn a_clients_data_sets_take_the_room_that_it_may_have() {
+    let mut cluster = Cluster::of(Trio);
+    for role in cluster.roles() {
+        let text = cluster.party_toml(role, &crate::common::CLIENTS) + "data_mb = 1\n";
+        cluster.write(&format!("{}.toml", cluster.names[role]), &text);
+        cluster.start_party(role);
+    }
+    let model = fading(false);
+    cluster.share(&model);
+    // Each row is two words of 32 bits at a party that computes.
+    let rows = |count: usize| as_rows(&vec![0.5; count]);
+    open(&cluster, &model, "data").share_data("first", &[], &rows(100_000), &mut |_, _| {}).unwrap();
+    let mut session = open(&cluster, &model, "data");
+    let refusal = message(session.share_data("second", &[], &rows(100_000), &mut |_, _| {}).unwrap_err());
+    let expected = "1 MiB of data sets where 'data' may have 1 MiB and has 1: delete others first";
+    assert!(refusal.contains(expected) && refusal.contains("`data_mb`"), "{refusal}");
+    assert!(cluster.roles().into_iter().all(|role| files(&cluster, role).len() == 1));
+    open(&cluster, &model, "owner").share_data("second", &[], &rows(100_000), &mut |_, _| {}).unwrap();
+}
+
+#[test]
 fn another_version_at_one_party_is_found() {
     let (mut cluster, model) = (Cluster::start_of(Trio), fading(false));
     cluster.share(&model);
