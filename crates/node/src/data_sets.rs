@@ -246,8 +246,27 @@ impl DataSetStore {
 
     /// Takes a file out of use. It is erased once no session has it.
     fn retire(&self, path: &Path) -> io::Result<bool> {
-        let mut used = self.lock();
-        let Some(apart) = files::set_apart(path)? else { return Ok(false) };
+        let used = self.lock();
+        match files::set_apart(path)? {
+            Some(apart) => self.out_of_use(used, path, apart),
+            None => Ok(false),
+        }
+    }
+
+    /// Puts a file in place of another, which is then out of use. At any moment one of them is there, whatever process ends.
+    fn replace(&self, path: &Path, file: tempfile::NamedTempFile) -> io::Result<()> {
+        let used = self.lock();
+        let apart = files::also_apart(path)?;
+        files::put_in_place(file, path)?;
+        apart.map_or(Ok(()), |apart| self.out_of_use(used, path, apart).map(drop))
+    }
+
+    fn out_of_use(
+        &self,
+        mut used: MutexGuard<'_, HashMap<PathBuf, Used>>,
+        path: &Path,
+        apart: PathBuf,
+    ) -> io::Result<bool> {
         let rows = used.remove(path).and_then(|used| used.rows.upgrade());
         drop(used);
         match rows {
@@ -291,8 +310,7 @@ impl Written {
     pub fn put(self, store: &DataSetStore) -> Result<(), String> {
         let Written { head: Head { owner, program, data_set, .. }, file } = self;
         let path = store.path(&program, &data_set.name, &owner);
-        let put = store.retire(&path).and_then(|_| files::put_in_place(file, &path));
-        put.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        store.replace(&path, file).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         info!(program = program.short(), owner, name = one_line(&data_set.name), rows = data_set.rows, "data set kept");
         Ok(())
     }

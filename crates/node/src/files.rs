@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use covey_messages::Hex;
@@ -34,8 +34,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Takes a file away from its name, so that what a crash leaves of it goes when a process starts. Where it lies until it is erased; none if
 /// there is no such file.
 pub(crate) fn set_apart(path: &Path) -> io::Result<Option<PathBuf>> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let apart = folder.join(format!("{}{}", PARTIAL[0], Hex::<8>::random().map_err(io::Error::other)?));
+    let (folder, apart) = (path.parent().unwrap_or(Path::new(".")), apart_of(path)?);
     match fs::rename(path, &apart) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         renamed => renamed?,
@@ -44,10 +43,30 @@ pub(crate) fn set_apart(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(Some(apart))
 }
 
+/// Gives a file a second name, as of one that was set apart, to be erased under it once another has taken its place. None if there is no
+/// such file.
+pub(crate) fn also_apart(path: &Path) -> io::Result<Option<PathBuf>> {
+    let apart = apart_of(path)?;
+    match fs::hard_link(path, &apart) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        linked => linked.map(|()| Some(apart)),
+    }
+}
+
+fn apart_of(path: &Path) -> io::Result<PathBuf> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    Ok(folder.join(format!("{}{}", PARTIAL[0], Hex::<8>::random().map_err(io::Error::other)?)))
+}
+
 /// Overwrites a file and removes it: what is merely deleted stays on the disk.
 pub(crate) fn erase(path: &Path) -> io::Result<()> {
     let mut file = File::options().write(true).open(path)?;
-    let zeros = io::repeat(0).take(file.metadata()?.len());
+    let about = file.metadata()?;
+    if about.nlink() > 1 {
+        // It has another name as well, under which it is in use (`also_apart`).
+        return fs::remove_file(path);
+    }
+    let zeros = io::repeat(0).take(about.len());
     io::copy(&mut io::BufReader::with_capacity(1 << 16, zeros), &mut file)?;
     file.sync_data()?;
     fs::remove_file(path)
@@ -62,4 +81,33 @@ pub(crate) fn clear_partial(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_before_a_file_is_replaced_leaves_it_whole() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("rows");
+        fs::write(&path, b"in use").unwrap();
+        let apart = also_apart(&path).unwrap().unwrap();
+        assert_ne!(apart, path);
+        clear_partial(folder.path()).unwrap();
+        assert!(!apart.exists());
+        assert_eq!(fs::read(&path).unwrap(), b"in use");
+        // Once another has its place it is overwritten and gone.
+        let apart = also_apart(&path).unwrap().unwrap();
+        let former = File::open(&path).unwrap();
+        let mut file = begin(folder.path()).unwrap();
+        file.write_all(b"new").unwrap();
+        put_in_place(file, &path).unwrap();
+        erase(&apart).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        let mut left = Vec::new();
+        (&former).read_to_end(&mut left).unwrap();
+        assert_eq!(left, [0; 6]);
+        assert!(also_apart(&folder.path().join("none")).unwrap().is_none());
+    }
 }
