@@ -46,6 +46,15 @@ ScheduleName = Annotated[
         help="Of the learning rate: cosine:EPOCHS, step:EPOCH,EPOCH or exponential:GAMMA. Epochs are those of --data.",
     ),
 ]
+StepsPerEpoch = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="STEPS",
+        help="With --compile, where the job trains on other data than --data: what --schedule and --open-losses count "
+        "as an epoch.",
+    ),
+]
 Warmup = Annotated[int, typer.Option(min=0, metavar="STEPS", help="In which the learning rate rises to what it is.")]
 Momentum = Annotated[float, typer.Option(min=0, help="Of sgd.")]
 Nesterov = Annotated[bool, typer.Option("--nesterov", help="Of sgd: look ahead by the momentum.")]
@@ -123,6 +132,7 @@ def train(
     lr: Rate = 0.01,
     schedule: ScheduleName = None,
     warmup: Warmup = 0,
+    steps_per_epoch: StepsPerEpoch = None,
     momentum: Momentum = 0.0,
     nesterov: Nesterov = False,
     weight_decay: Decay = None,
@@ -181,7 +191,10 @@ def train(
         from covey.training.minibatches import steps_of_epoch
         from covey.training.schedules import named
 
-        steps = steps_of_epoch(labels, batch) if schedule is not None else 1
+        if steps_per_epoch is not None and compile_only is None:
+            raise OptionError("--steps-per-epoch is for --compile: here --data says how many steps an epoch has")
+        counted = schedule is not None or open_losses == "epoch"
+        steps = steps_per_epoch or (steps_of_epoch(labels, batch) if counted else 1)
         chosen = _optimizer(optimizer, lr, momentum, nesterov, weight_decay, (clip, clip_norm))
         job = compile_training(
             model,
@@ -193,7 +206,7 @@ def train(
             freeze=freeze or (),
             batch_norm="frozen" if freeze_batch_norm else "train",
             open_weights=open_weights or out is not None,
-            open_losses=_between(open_losses, labels, batch),
+            open_losses=_between(open_losses, steps),
             serve=serve is not None,
             dropout=dropout,
             stochastic_rounding=stochastic_rounding,
@@ -255,17 +268,15 @@ def train(
         again_until(attempt, 60 * patience, lambda: RunFile.kept_in(checkpoints), console.note, begun=begun)
 
 
-def _between(text: str | None, labels: Path | None, batch: int) -> int | None:
+def _between(text: str | None, epoch: int) -> int | None:
     """Steps from one opened loss to the next."""
-    from covey.training.minibatches import steps_of_epoch
-
     if text == "never":
         return None
     if text in (None, "step"):
         return 1
     if text != "epoch" and not (text.isdecimal() and len(text) < 10):
         raise OptionError(f"--open-losses {text[:40]} is unknown: use step, epoch, never or a number of steps")
-    return steps_of_epoch(labels, batch) if text == "epoch" else int(text)
+    return epoch if text == "epoch" else int(text)
 
 
 def _check_out(out: Path | None, model: Path) -> None:
