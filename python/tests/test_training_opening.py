@@ -171,7 +171,7 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
     assert "loss" not in said and said.count(f"{STEPS} steps") == EPOCHS
     compiled_call = [*call, "epoch", "--steps-per-epoch", 7]
     command.succeeds(*compiled_call, "--compile", tmp_path / "job.covey")
-    assert [entry["name"] for entry in Program(tmp_path / "job.covey").outputs][0] == "losses_of_7_steps"
+    assert Program(tmp_path / "job.covey").outputs[0]["name"] == "losses_of_7_steps"
     command.refuses(*compiled_call, saying="--steps-per-epoch is for --compile")
     command.refuses(*call, "often", saying="use step, epoch, never or a number of steps")
     command.refuses(*call, "0", saying="losses over 0 steps: give a number of steps from 1 to 65536, or open none")
