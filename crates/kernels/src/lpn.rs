@@ -1,5 +1,7 @@
 //! Sparse linear codes over blocks: the encoding of silent oblivious transfer.
 
+use std::mem::MaybeUninit;
+
 use crate::memory::LargePages;
 use crate::{Block, Prg};
 
@@ -30,47 +32,64 @@ impl Drop for Secret {
     }
 }
 
-/// `out[j] = out[j] ⊕ (⊕ over i < WEIGHT of secret[index(first + j, i)])`. Index (row, i) is the 32-bit word `WEIGHT · row + i` of
-/// stream 0 of `matrix`, whose key is public, modulo the length of the secret.
+/// Appends `noise[j] ⊕ (⊕ over i < WEIGHT of secret[index(first + j, i)])` to `out`, which has room for it. Index (row, i) is the
+/// 32-bit word `WEIGHT · row + i` of stream 0 of `matrix`, whose key is public, modulo the length of the secret.
+///
+/// What is appended does not pass through the caches, where the secret should stay.
 ///
 /// # Panics
-/// If `first` is odd.
-pub fn encode(matrix: &Prg, first: u64, secret: &Secret, out: &mut [Block]) {
+/// If `first` is odd, or if there is no room: growing would leave copies of secrets behind.
+pub fn encode(matrix: &Prg, first: u64, secret: &Secret, noise: &[Block], out: &mut Vec<Block>) {
     let secret = &*secret.0;
     // Two rows are five blocks of the stream.
     assert!(first.is_multiple_of(2), "row {first} does not start a block of the stream");
     let mask = (secret.len() - 1) as u32;
     let mut indices = [[0u32; WEIGHT]; ROWS];
     let mut row = first;
-    for out in out.chunks_mut(ROWS) {
+    let room = &mut out.spare_capacity_mut()[..noise.len()];
+    for (out, noise) in room.chunks_mut(ROWS).zip(noise.chunks(ROWS)) {
         let indices = &mut indices[..out.len()];
         matrix.fill_words_from(0, row / 2 * 5, indices.as_flattened_mut());
-        for (out, indices) in out.iter_mut().zip(&*indices) {
-            *out = gather(*out, secret, mask, indices);
+        for ((out, &noise), indices) in out.iter_mut().zip(noise).zip(&*indices) {
+            gather(noise, secret, mask, indices, out);
         }
         row += ROWS as u64;
     }
+    publish();
+    // SAFETY: so many elements behind the last one have been written.
+    unsafe { out.set_len(out.len() + noise.len()) };
 }
 
 /// Block operations on vector registers, which every x86-64 has: the compiler would use pairs of general ones, at twice the loads.
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 #[inline(always)]
-fn gather(start: Block, secret: &[Block], mask: u32, indices: &[u32; WEIGHT]) -> Block {
+fn gather(start: Block, secret: &[Block], mask: u32, indices: &[u32; WEIGHT], out: &mut MaybeUninit<Block>) {
     use std::arch::x86_64::*;
-    let mut out = start;
     // SAFETY: SSE2 is part of x86-64; `mask` is the length of the secret less one and that a power of two, so every index is
-    // inside; blocks are 16 bytes.
+    // inside; blocks are 16 bytes, and aligned to as many, as a store past the caches wants.
     unsafe {
         let mut sum = _mm_loadu_si128((&raw const start).cast());
         for &index in indices {
             sum = _mm_xor_si128(sum, _mm_loadu_si128(secret.as_ptr().add((index & mask) as usize).cast()));
         }
-        _mm_storeu_si128((&raw mut out).cast(), sum);
+        _mm_stream_si128(out.as_mut_ptr().cast(), sum);
     }
-    out
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(feature = "portable-only"))))]
-fn gather(start: Block, secret: &[Block], mask: u32, indices: &[u32; WEIGHT]) -> Block {
-    indices.iter().fold(start, |sum, &index| sum ^ secret[(index & mask) as usize])
+fn gather(start: Block, secret: &[Block], mask: u32, indices: &[u32; WEIGHT], out: &mut MaybeUninit<Block>) {
+    out.write(indices.iter().fold(start, |sum, &index| sum ^ secret[(index & mask) as usize]));
 }
+
+/// Stores past the caches are not ordered with later ones, which tell other threads of them, without this.
+fn publish() {
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    // SAFETY: SSE is part of x86-64. (Newer compilers do not call it unsafe.)
+    #[allow(unused_unsafe)]
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+const _: () = assert!(align_of::<Block>() == Block::BYTES);

@@ -66,8 +66,10 @@ fn rows_add_up_their_entries() {
             let matrix = Prg::new(&[len as u8; 16]);
             let mut indices = vec![0u32; (first + rows) * lpn::WEIGHT];
             matrix.fill_words(0, &mut indices);
-            let mut out = old.clone();
-            lpn::encode(&matrix, first as u64, &lpn::Secret::new(&secret), &mut out);
+            let mut out = Vec::with_capacity(1 + rows);
+            out.push(Block::new(7));
+            lpn::encode(&matrix, first as u64, &lpn::Secret::new(&secret), &old, &mut out);
+            assert!(out.len() == 1 + rows && out.remove(0) == Block::new(7));
             for (j, row) in indices[first * lpn::WEIGHT..].chunks(lpn::WEIGHT).enumerate() {
                 let sum = row.iter().fold(old[j], |sum, &index| sum ^ secret[index as usize % len]);
                 assert!(out[j] == sum, "row {j} of {rows}");
@@ -85,8 +87,8 @@ fn small_sizes() {
     hash.double(&mut nodes);
     assert!((0..5).all(|i| nodes[2 * i] == expected(9, old[i]) && nodes[2 * i + 1] == nodes[2 * i] ^ old[i]));
     let secret = blocks(16, 4);
-    let (matrix, mut out) = (Prg::new(&[1; 16]), vec![Block::ZERO; 3]);
-    lpn::encode(&matrix, 0, &lpn::Secret::new(&secret), &mut out);
+    let (matrix, mut out) = (Prg::new(&[1; 16]), Vec::with_capacity(3));
+    lpn::encode(&matrix, 0, &lpn::Secret::new(&secret), &[Block::ZERO; 3], &mut out);
     let mut indices = vec![0u32; 3 * lpn::WEIGHT];
     matrix.fill_words(0, &mut indices);
     for (out, row) in out.iter().zip(indices.chunks(lpn::WEIGHT)) {

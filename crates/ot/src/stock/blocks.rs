@@ -31,13 +31,28 @@ impl Blocks {
         self.first == 0 && self.blocks.0.is_empty()
     }
 
-    /// Appends what `fill` appends, at most `more` blocks, to what is left: in memory of its own, as growing would leave copies behind.
-    pub fn append<E>(&mut self, more: usize, fill: impl FnOnce(&mut Vec<Block>) -> Result<(), E>) -> Result<(), E> {
-        let left = &self.blocks.0[self.taken..];
-        let mut blocks = Secret(Vec::with_capacity(left.len() + more));
-        blocks.0.extend_from_slice(left);
+    /// Appends what `fill` appends, at most `more` blocks, to what is left: in the same memory if there is room, which is in this
+    /// process's pages already, and else in memory of its own, as growing would leave copies behind. `spare` more blocks of room are
+    /// made then.
+    pub fn append<E>(
+        &mut self,
+        more: usize,
+        spare: usize,
+        fill: impl FnOnce(&mut Vec<Block>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let left = self.left();
+        let held = &mut self.blocks.0;
+        if held.capacity() >= left + more {
+            held.copy_within(self.taken.., 0);
+            wipe(&mut held[self.wiped.max(left)..]);
+            held.truncate(left);
+        } else {
+            let mut blocks = Secret(Vec::with_capacity(left + more + spare));
+            blocks.0.extend_from_slice(&held[self.taken..]);
+            self.blocks = blocks;
+        }
         self.first += self.taken as u64;
-        (self.blocks, self.taken, self.wiped) = (blocks, 0, 0);
+        (self.taken, self.wiped) = (0, 0);
         fill(&mut self.blocks.0)
     }
 
