@@ -58,14 +58,24 @@ fn one_pair_changes() {
     });
 }
 
+/// All indices of the first `rows` rows, bit by bit.
+fn indices(matrix: &Prg, rows: usize) -> Vec<u32> {
+    let mut stream = vec![0; 48 * rows.div_ceil(2)];
+    matrix.fill(0, 0, &mut stream);
+    let index = |row: usize, i: usize| {
+        let first = 384 * (row / 2) + 19 * (lpn::WEIGHT * (row % 2) + i);
+        (0..19).map(|bit| u32::from(stream[(first + bit) / 8] >> ((first + bit) % 8) & 1) << bit).sum()
+    };
+    (0..rows).flat_map(|row| (0..lpn::WEIGHT).map(move |i| (row, i))).map(|(row, i)| index(row, i)).collect()
+}
+
 #[test]
 fn rows_add_up_their_entries() {
     each_aes(|_| {
-        for (len, rows, first) in [(1, 3, 0), (16, 1000, 0), (1 << 12, 1537, 6), (256, 0, 2), (256, 1, 4)] {
+        for (len, rows, first) in [(1, 3, 0), (16, 1000, 0), (1 << 12, 1537, 6), (256, 0, 2), (256, 1, 4), (1 << 19, 70, 2)] {
             let (secret, old) = (blocks(len, 4), blocks(rows, 5));
             let matrix = Prg::new(&[len as u8; 16]);
-            let mut indices = vec![0u32; (first + rows) * lpn::WEIGHT];
-            matrix.fill_words(0, &mut indices);
+            let indices = indices(&matrix, first + rows);
             let mut out = Vec::with_capacity(1 + rows);
             out.push(Block::new(7));
             lpn::encode(&matrix, first as u64, &lpn::Secret::new(&secret), &old, &mut out);
@@ -89,8 +99,7 @@ fn small_sizes() {
     let secret = blocks(16, 4);
     let (matrix, mut out) = (Prg::new(&[1; 16]), Vec::with_capacity(3));
     lpn::encode(&matrix, 0, &lpn::Secret::new(&secret), &[Block::ZERO; 3], &mut out);
-    let mut indices = vec![0u32; 3 * lpn::WEIGHT];
-    matrix.fill_words(0, &mut indices);
+    let indices = indices(&matrix, 3);
     for (out, row) in out.iter().zip(indices.chunks(lpn::WEIGHT)) {
         assert!(*out == row.iter().fold(Block::ZERO, |sum, &index| sum ^ secret[index as usize % 16]));
     }
