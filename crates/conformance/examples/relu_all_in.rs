@@ -26,7 +26,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |index: usize, or: usize| arguments.get(index).map_or(or, |text| text.parse().unwrap());
     let (count, runs) = (number(0, 1 << 20), number(1, 3));
-    let transport = if arguments.get(2).is_some_and(|text| text == "memory") { Transport::Memory } else { Transport::Tls };
+    let transport =
+        if arguments.get(2).is_some_and(|text| text == "memory") { Transport::Memory } else { Transport::Tls };
     let networks = transport.networks(2).unwrap();
     let barrier = Barrier::new(2);
     let comparison = Comparison::new(36, false);
@@ -41,9 +42,9 @@ fn main() {
                     keys[me] = (me == 0).then_some([8; 32]);
                     let (keys, ring) = (SessionKeys::new(keys), Ring::Pow2(37));
                     let stock = silent_stock(me, [9; 32]);
-                    let mut party =
-                        TwoParty::<u64>::new(endpoint, keys, stock, ring, Options::default(), 0).unwrap();
-                    let values = (0..count as u64).map(|i| ring.reduce(i.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
+                    let mut party = TwoParty::<u64>::new(endpoint, keys, stock, ring, Options::default(), 0).unwrap();
+                    let values =
+                        (0..count as u64).map(|i| ring.reduce(i.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
                     let x = Tensor::new([count], values);
                     party.begin(Phase::Joint, 1).unwrap();
                     let x = party.input(0, &[count], (me == 0).then_some(&x)).unwrap();

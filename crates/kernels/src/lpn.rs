@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::memory::LargePages;
+use crate::memory::{LargePages, order_stores};
 use crate::{Block, Prg};
 
 /// Entries of the secret that each output adds up.
@@ -62,7 +62,7 @@ pub fn encode(matrix: &Prg, first: u64, secret: &Secret, noise: &[Block], out: &
             gather(noise, secret, these, out);
         }
     }
-    publish();
+    order_stores();
     // SAFETY: so many elements behind the last one have been written.
     unsafe { out.set_len(out.len() + noise.len()) };
 }
@@ -128,16 +128,3 @@ fn gather(start: Block, secret: &[Block], indices: &[u32; WEIGHT], out: &mut May
 fn gather(start: Block, secret: &[Block], indices: &[u32; WEIGHT], out: &mut MaybeUninit<Block>) {
     out.write(indices.iter().fold(start, |sum, &index| sum ^ secret[index as usize]));
 }
-
-/// Stores past the caches are not ordered with later ones, which tell other threads of them, without this.
-fn publish() {
-    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-    // SAFETY: SSE is part of x86-64. (Newer compilers do not call it unsafe.)
-    #[allow(unused_unsafe)]
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-const _: () = assert!(align_of::<Block>() == Block::BYTES);

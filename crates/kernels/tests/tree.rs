@@ -6,7 +6,7 @@ use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use common::{each_aes, each_isa, words};
 use covey_kernels::hash::tree::{TreeHash, add_to_pair};
-use covey_kernels::{Block, Prg, lpn};
+use covey_kernels::{Block, Prg, lpn, wipe_past_caches};
 
 fn blocks(len: usize, seed: u64) -> Vec<Block> {
     words::<u64>(2 * len, seed).chunks(2).map(|w| Block::new(u128::from(w[0]) | u128::from(w[1]) << 64)).collect()
@@ -72,7 +72,9 @@ fn indices(matrix: &Prg, rows: usize) -> Vec<u32> {
 #[test]
 fn rows_add_up_their_entries() {
     each_aes(|_| {
-        for (len, rows, first) in [(1, 3, 0), (16, 1000, 0), (1 << 12, 1537, 6), (256, 0, 2), (256, 1, 4), (1 << 19, 70, 2)] {
+        for (len, rows, first) in
+            [(1, 3, 0), (16, 1000, 0), (1 << 12, 1537, 6), (256, 0, 2), (256, 1, 4), (1 << 19, 70, 2)]
+        {
             let (secret, old) = (blocks(len, 4), blocks(rows, 5));
             let matrix = Prg::new(&[len as u8; 16]);
             let indices = indices(&matrix, first + rows);
@@ -86,6 +88,17 @@ fn rows_add_up_their_entries() {
             }
         }
     });
+}
+
+#[test]
+fn wiped_blocks_are_zero_and_others_stay() {
+    let old = blocks(40, 6);
+    for range in [0..40, 3..3, 1..2, 5..38] {
+        let mut new = old.clone();
+        wipe_past_caches(&mut new[range.clone()]);
+        let due = |i: usize| if range.contains(&i) { Block::ZERO } else { old[i] };
+        assert!((0..40).all(|i| new[i] == due(i)), "{range:?}");
+    }
 }
 
 /// Small enough for an interpreter: `make miri`.

@@ -1,5 +1,7 @@
 //! The blocks of one direction that are in memory: handed out in order, overwritten once they are used.
 
+use covey_kernels::wipe_past_caches;
+
 use crate::silent::Secret;
 use crate::view::wipe;
 use crate::{Block, HashKey, Received, Sent};
@@ -58,7 +60,7 @@ impl Blocks {
 
     /// Overwrites what was handed out before.
     pub fn wipe_taken(&mut self) {
-        wipe(&mut self.blocks.0[self.wiped..self.taken]);
+        wipe_past_caches(&mut self.blocks.0[self.wiped..self.taken]);
         self.wiped = self.taken;
     }
 
@@ -77,5 +79,37 @@ impl Blocks {
     /// The same as the receiver sees it.
     pub fn received(&self, from: usize) -> Received<'_> {
         Received { key: self.key, first: self.first + from as u64, blocks: &self.blocks.0[from..self.taken] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks keep their numbers whatever memory they are in, and what is over of a larger run is gone.
+    #[test]
+    fn blocks_keep_their_numbers() {
+        let block = |number: u64| Block::new(u128::from(number) << 1);
+        for spare in [0, 3, 100] {
+            let mut blocks = Blocks::new(HashKey(0), Block::ZERO, 0);
+            let (mut made, mut used) = (0, 0);
+            for (more, take) in [(10, 9), (8, 1), (1, 1), (40, 30), (12, 30), (5, 0), (2, 7), (30, 15)] {
+                let fill = |held: &mut Vec<Block>| {
+                    held.extend((made..made + more).map(block));
+                    Ok::<(), ()>(())
+                };
+                assert!(blocks.append(more as usize, spare, fill).is_ok());
+                made += more;
+                assert_eq!(blocks.left() as u64, made - used);
+                for _ in 0..take {
+                    blocks.wipe_taken();
+                    let from = blocks.advance(1);
+                    let taken = blocks.received(from);
+                    assert!(taken.first == used && taken.blocks == [block(used)], "number {used}");
+                    assert!(blocks.blocks.0[..from].iter().all(|block| *block == Block::ZERO));
+                    used += 1;
+                }
+            }
+        }
     }
 }
