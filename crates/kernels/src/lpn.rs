@@ -1,13 +1,20 @@
 //! Sparse linear codes over blocks: the encoding of silent oblivious transfer.
 
-use crate::memory::LargePages;
+use std::mem::MaybeUninit;
+
+use crate::memory::{LargePages, order_stores};
 use crate::{Block, Prg};
 
 /// Entries of the secret that each output adds up.
 pub const WEIGHT: usize = 10;
 
-/// Outputs whose indices are made at once.
-const ROWS: usize = 512;
+/// Bits of an index: those of two rows, 380, fill three blocks but for four bits.
+const INDEX_BITS: usize = 19;
+/// Bytes of the stream for two rows.
+const PAIR: usize = 3 * Prg::BLOCK;
+
+/// Outputs whose indices are made at once. Their entries are asked for one such piece ahead.
+const ROWS: usize = 32;
 
 /// The secret of a code, laid out for reading all over the place; wiped on drop. Not `Debug`.
 pub struct Secret(LargePages<Block>);
@@ -16,9 +23,10 @@ impl Secret {
     /// A copy of `blocks`.
     ///
     /// # Panics
-    /// If their number is not a power of two up to 2^32.
+    /// If their number is not a power of two up to 2^19.
     pub fn new(blocks: &[Block]) -> Self {
-        assert!(blocks.len().is_power_of_two() && blocks.len() <= 1 << 32, "a secret of {} blocks", blocks.len());
+        let fits = blocks.len().is_power_of_two() && blocks.len() <= 1 << INDEX_BITS;
+        assert!(fits, "a secret of {} blocks", blocks.len());
         Secret(LargePages::copy_of(blocks))
     }
 }
@@ -30,47 +38,93 @@ impl Drop for Secret {
     }
 }
 
-/// `out[j] = out[j] ⊕ (⊕ over i < WEIGHT of secret[index(first + j, i)])`. Index (row, i) is the 32-bit word `WEIGHT · row + i` of
-/// stream 0 of `matrix`, whose key is public, modulo the length of the secret.
+/// Appends `noise[j] ⊕ (⊕ over i < WEIGHT of secret[index(first + j, i)])` to `out`, which has room for it. Index (row, i) is made of
+/// 19 bits of stream 0 of `matrix`, whose key is public, modulo the length of the secret: those from bit
+/// `19 · (WEIGHT · (row mod 2) + i)` on of the three blocks from block `3 · ⌊row / 2⌋` on.
+///
+/// What is appended does not pass through the caches, where the secret should stay.
 ///
 /// # Panics
-/// If `first` is odd.
-pub fn encode(matrix: &Prg, first: u64, secret: &Secret, out: &mut [Block]) {
-    let secret = &*secret.0;
-    // Two rows are five blocks of the stream.
+/// If `first` is odd, or if there is no room: growing would leave copies of secrets behind.
+pub fn encode(matrix: &Prg, first: u64, secret: &Secret, noise: &[Block], out: &mut Vec<Block>) {
     assert!(first.is_multiple_of(2), "row {first} does not start a block of the stream");
-    let mask = (secret.len() - 1) as u32;
-    let mut indices = [[0u32; WEIGHT]; ROWS];
-    let mut row = first;
-    for out in out.chunks_mut(ROWS) {
-        let indices = &mut indices[..out.len()];
-        matrix.fill_words_from(0, row / 2 * 5, indices.as_flattened_mut());
-        for (out, indices) in out.iter_mut().zip(&*indices) {
-            *out = gather(*out, secret, mask, indices);
+    let secret = &*secret.0;
+    let mut pieces = [[[0u32; WEIGHT]; ROWS]; 2];
+    let mut next = Indices { matrix, block: first / 2 * 3, mask: (secret.len() - 1) as u32 };
+    let room = &mut out.spare_capacity_mut()[..noise.len()];
+    next.fill(&mut pieces[0]);
+    for (number, (out, noise)) in room.chunks_mut(ROWS).zip(noise.chunks(ROWS)).enumerate() {
+        let [even, odd] = &mut pieces;
+        let (these, later) = if number % 2 == 0 { (even, odd) } else { (odd, even) };
+        next.fill(later);
+        for (((out, &noise), these), later) in out.iter_mut().zip(noise).zip(&*these).zip(&*later) {
+            prefetch(secret, later);
+            gather(noise, secret, these, out);
         }
-        row += ROWS as u64;
     }
+    order_stores();
+    // SAFETY: so many elements behind the last one have been written.
+    unsafe { out.set_len(out.len() + noise.len()) };
+}
+
+/// The rows of a matrix, one after the other.
+struct Indices<'a> {
+    matrix: &'a Prg,
+    block: u64,
+    mask: u32,
+}
+
+impl Indices<'_> {
+    /// The next rows.
+    #[inline(always)]
+    fn fill(&mut self, rows: &mut [[u32; WEIGHT]; ROWS]) {
+        let mut stream = [[0u8; PAIR]; ROWS / 2];
+        self.matrix.fill(0, self.block, stream.as_flattened_mut());
+        self.block += 3 * (ROWS / 2) as u64;
+        for (pair, stream) in rows.as_chunks_mut::<2>().0.iter_mut().zip(&stream) {
+            for (number, index) in pair.as_flattened_mut().iter_mut().enumerate() {
+                // Four bytes hold it: those from its first, or the last four there are.
+                let start = (number * INDEX_BITS / 8).min(PAIR - 4);
+                let word = stream[start..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+                *index = word >> (number * INDEX_BITS - 8 * start) & self.mask;
+            }
+        }
+    }
+}
+
+/// Asks for a row's entries.
+#[inline(always)]
+fn prefetch(secret: &[Block], indices: &[u32; WEIGHT]) {
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    for &index in indices {
+        use std::arch::x86_64::*;
+        // SAFETY: a hint that may name any address. (Newer compilers do not call it unsafe.)
+        #[allow(unused_unsafe)]
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T1>(secret.as_ptr().wrapping_add(index as usize).cast());
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(feature = "portable-only"))))]
+    let _ = (secret, indices);
 }
 
 /// Block operations on vector registers, which every x86-64 has: the compiler would use pairs of general ones, at twice the loads.
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 #[inline(always)]
-fn gather(start: Block, secret: &[Block], mask: u32, indices: &[u32; WEIGHT]) -> Block {
+fn gather(start: Block, secret: &[Block], indices: &[u32; WEIGHT], out: &mut MaybeUninit<Block>) {
     use std::arch::x86_64::*;
-    let mut out = start;
-    // SAFETY: SSE2 is part of x86-64; `mask` is the length of the secret less one and that a power of two, so every index is
-    // inside; blocks are 16 bytes.
+    // SAFETY: SSE2 is part of x86-64; indices are below the length of the secret, a power of two, by their mask; blocks are 16 bytes,
+    // and aligned to as many, as a store past the caches wants.
     unsafe {
         let mut sum = _mm_loadu_si128((&raw const start).cast());
         for &index in indices {
-            sum = _mm_xor_si128(sum, _mm_loadu_si128(secret.as_ptr().add((index & mask) as usize).cast()));
+            sum = _mm_xor_si128(sum, _mm_loadu_si128(secret.as_ptr().add(index as usize).cast()));
         }
-        _mm_storeu_si128((&raw mut out).cast(), sum);
+        _mm_stream_si128(out.as_mut_ptr().cast(), sum);
     }
-    out
 }
 
 #[cfg(not(all(target_arch = "x86_64", not(feature = "portable-only"))))]
-fn gather(start: Block, secret: &[Block], mask: u32, indices: &[u32; WEIGHT]) -> Block {
-    indices.iter().fold(start, |sum, &index| sum ^ secret[(index & mask) as usize])
+fn gather(start: Block, secret: &[Block], indices: &[u32; WEIGHT], out: &mut MaybeUninit<Block>) {
+    out.write(indices.iter().fold(start, |sum, &index| sum ^ secret[index as usize]));
 }

@@ -6,6 +6,8 @@ use std::ptr::NonNull;
 
 use covey_ring::Word;
 
+use crate::Block;
+
 /// Asks the allocator to keep freed memory for the next tile rather than give it back to the kernel, for the whole process.
 ///
 /// Gates allocate and free buffers of tens to hundreds of kilobytes for each tile. glibc by default gives the end of a
@@ -62,6 +64,34 @@ fn advise(start: *mut u8, len: usize) {
     #[cfg(not(all(target_os = "linux", not(miri))))]
     let _ = (start, len);
 }
+
+/// Overwrites `blocks`, which have left the caches, without bringing them back.
+pub fn wipe_past_caches(blocks: &mut [Block]) {
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    for block in &mut *blocks {
+        use std::arch::x86_64::{_mm_setzero_si128, _mm_stream_si128};
+        // SAFETY: SSE2 is part of x86-64; a block is 16 bytes, and aligned to as many.
+        unsafe { _mm_stream_si128((&raw mut *block).cast(), _mm_setzero_si128()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(feature = "portable-only"))))]
+    blocks.fill(Block::ZERO);
+    order_stores();
+    zeroize::optimization_barrier(&*blocks);
+}
+
+/// Stores past the caches are not ordered with later ones, which tell other threads of them, without this.
+pub(crate) fn order_stores() {
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    // SAFETY: SSE is part of x86-64. (Newer compilers do not call it unsafe.)
+    #[allow(unused_unsafe)]
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+// Stores past the caches want their addresses aligned.
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+const _: () = assert!(align_of::<Block>() == Block::BYTES);
 
 /// A slice in pages of 2 MiB where the kernel has them: what is read all over a table of megabytes spends as much time on the
 /// addresses of small pages as on the data.

@@ -236,10 +236,12 @@ fn tree_add_to_pair() -> Prepared {
 /// Matrix and rows are public.
 fn lpn_encode() -> Prepared {
     let matrix = Prg::new(&KEY.0.to_le_bytes());
+    let mut out = Vec::with_capacity(64);
     prepared::<Block>(256 + 64, move |secret| {
-        let (secret, out) = secret.split_at_mut(256);
+        let (secret, noise) = secret.split_at(256);
         let secret = lpn::Secret::new(secret);
-        time(|| lpn::encode(&matrix, 0, &secret, out))
+        out.clear();
+        time(|| lpn::encode(&matrix, 0, &secret, noise, &mut out))
     })
 }
 

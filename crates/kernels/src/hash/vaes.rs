@@ -6,6 +6,9 @@ use std::arch::x86_64::*;
 use super::{GROUP, HashKey, Output, PER_KEY};
 use crate::Block;
 
+/// How many groups ahead blocks are asked for: correlated OTs come from memory, and pages end where the processor stops guessing.
+const AHEAD: usize = 6;
+
 /// # Safety
 /// The processor has AVX-512 F and BW and VAES.
 #[target_feature(enable = "vaes,avx512f,avx512bw")]
@@ -20,6 +23,14 @@ pub(super) unsafe fn groups<O: Output, const N: usize>(
     let lanes = _mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0);
     let delta = wide(delta.to_u128());
     for (index, blocks) in blocks.as_chunks::<GROUP>().0.iter().enumerate() {
+        for row in 0..PER_KEY {
+            let later = blocks.as_ptr().wrapping_add(AHEAD * GROUP + 4 * row);
+            // SAFETY: a hint that may name any address. (Newer compilers do not call it unsafe.)
+            #[allow(unused_unsafe)]
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(later.cast());
+            }
+        }
         let key = _mm512_xor_si512(wide(key.group(part, group + index as u64)), lanes);
         let mut states = [[key; PER_KEY]; N];
         for row in 0..PER_KEY {

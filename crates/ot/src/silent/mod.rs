@@ -301,23 +301,20 @@ impl SilentSender {
     fn iterate(&mut self, channel: &mut dyn Channel, set: Parameters, out: &mut Vec<Block>) -> Result<()> {
         let (matrix, key) = self.state.public.next();
         let roots = Prg::new(&Zeroizing::new(random::<16>()?));
-        let start = out.len();
-        out.resize(start + set.outputs(), Block::ZERO);
+        let mut nodes = Secret(vec![Block::ZERO; 1 << set.depth]);
         let used = self.state.take_kept(set)?;
         let (secret, levels) = used.0.split_at(set.secret());
         let secret = lpn::Secret::new(secret);
         let levels: Vec<&[Block]> = levels.chunks_exact(set.depth).collect();
-        let leaves = 1usize << set.depth;
         for (piece, levels) in levels.chunks(PIECE).enumerate() {
             let mut message = Vec::with_capacity(levels.len() * set.depth * Block::BYTES);
             for (index, levels) in levels.iter().enumerate() {
                 let tree = piece * PIECE + index;
                 let mut root = [0; 16];
                 roots.fill(0, tree as u64, &mut root);
-                let out = &mut out[start + tree * leaves..][..leaves];
                 let hash = TreeHash::new(key ^ tree as u128);
-                plant(&hash, Block::from_bytes(root), self.delta, levels, out, &mut message);
-                lpn::encode(&matrix, (tree * leaves) as u64, &secret, out);
+                plant(&hash, Block::from_bytes(root), self.delta, levels, &mut nodes.0, &mut message);
+                lpn::encode(&matrix, (tree << set.depth) as u64, &secret, &nodes.0, out);
             }
             channel.send(message)?;
         }
@@ -348,22 +345,19 @@ impl SilentReceiver {
 
     fn iterate(&mut self, channel: &mut dyn Channel, set: Parameters, out: &mut Vec<Block>) -> Result<()> {
         let (matrix, key) = self.state.public.next();
-        let start = out.len();
-        out.resize(start + set.outputs(), Block::ZERO);
+        let mut nodes = Secret(vec![Block::ZERO; 1 << set.depth]);
         let used = self.state.take_kept(set)?;
         let (secret, levels) = used.0.split_at(set.secret());
         let secret = lpn::Secret::new(secret);
         let levels: Vec<&[Block]> = levels.chunks_exact(set.depth).collect();
-        let leaves = 1usize << set.depth;
         for (piece, levels) in levels.chunks(PIECE).enumerate() {
             let message = channel.recv(levels.len() * set.depth * Block::BYTES)?;
             let sums: Vec<Block> = message.as_chunks::<16>().0.iter().map(|sum| Block::from_bytes(*sum)).collect();
             for (index, (levels, sums)) in levels.iter().zip(sums.chunks_exact(set.depth)).enumerate() {
                 let tree = piece * PIECE + index;
-                let out = &mut out[start + tree * leaves..][..leaves];
                 let hash = TreeHash::new(key ^ tree as u128);
-                puncture(&hash, levels, sums, out);
-                lpn::encode(&matrix, (tree * leaves) as u64, &secret, out);
+                puncture(&hash, levels, sums, &mut nodes.0);
+                lpn::encode(&matrix, (tree << set.depth) as u64, &secret, &nodes.0, out);
             }
         }
         self.state.kept = keep_back(out, self.state.parameters.consumed());

@@ -209,7 +209,7 @@ impl Run {
             }
             let more = more.max(READ_AHEAD).min(on_disk);
             let bytes = self.items.take(more)?;
-            self.blocks.append(more as usize, |blocks| {
+            self.blocks.append(more as usize, 0, |blocks| {
                 blocks.extend(bytes.as_chunks().0.iter().map(|block| Block::from_bytes(*block)));
                 Ok::<(), OtError>(())
             })?;

@@ -150,7 +150,9 @@ impl<S: Side> Direction<S> {
         };
         (self.blocks.key, self.blocks.delta) = extension.identity();
         let more = silent::extend_count(&self.parameters, started, count) + self.parameters.consumed();
-        self.blocks.append(more, |blocks| extension.extend(channel, count, blocks))?;
+        // As many again will not be left over next time.
+        let spare = self.parameters.added();
+        self.blocks.append(more, spare, |blocks| extension.extend(channel, count, blocks))?;
         self.extension = Some(extension);
         Ok(())
     }
