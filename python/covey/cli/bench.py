@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from covey.cli import bench_pipelines, console
+from covey.cli import bench_pipelines, bench_training, console
 from covey.cli.bench_options import (
     Adder,
     Batch,
@@ -50,6 +50,7 @@ app = typer.Typer(
 
 app.command()(bench_pipelines.calibrate)
 app.command()(bench_pipelines.pipelines)
+app.command()(bench_training.training)
 
 
 @app.command()
