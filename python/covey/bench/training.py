@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from dataclasses import dataclass
@@ -12,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from covey import _core
 from covey.bench import plaintext
 from covey.bench.jobs import Arrays, Job
 from covey.bench.model import Outcome, Setting
-from covey.bench.runs import parties, session_options, sum_up
+from covey.bench.planned import Plan
+from covey.bench.runs import parties, sum_up
 from covey.clear import ClearSession
 from covey.client import Progress, Session
 from covey.closeness import relative_error
 from covey.comparison import compare
 from covey.errors import OptionError
-from covey.model import Model, load
-from covey.parties import machine_memory
-from covey.result import Integers, NodeProfile, Result
+from covey.model import load
+from covey.result import Integers, Result
+from covey.tables import amount
 from covey.training.job import RING
 from covey.training.opening import LOSS
 
@@ -73,39 +72,17 @@ class Steps(Outcome):
         }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a step is known to take before any is made."""
-
-    total: NodeProfile
-    memory_bytes: list[int]
-    """By party, the dealer last where there is one."""
-
-    @staticmethod
-    def of(setting: Training, model: Model) -> Plan:
-        """On the setting's network, with its options."""
-        given: dict[str, Any] = {**setting.network.session, **session_options(setting.options)}
-        found = json.loads(_core.plan(model.program, setting.protocol, 1, parties=setting.parties, **given))
-        return Plan(NodeProfile.of(found["total"]), found["memory"])
-
-    @property
-    def fits(self) -> bool:
-        """Whether this machine has the memory of all parties together, as far as its system tells."""
-        has = machine_memory()
-        return has is None or sum(self.memory_bytes) <= has
-
-
 def measure(setting: Training, folder: Path, progress: Progress) -> Steps:
     """Build the job or fetch it, take steps in the clear, privately, and in plaintext. Raises `OptionError` for a job
     whose parties have no room together on this machine."""
     files = setting.job.kept(folder, progress)
     model = load(files.program)
-    plan = Plan.of(setting, model)
+    plan = Plan.of(model.program, setting.protocol, setting.parties, setting.network, setting.options)
     if not plan.fits:
         raise OptionError(
-            f"a step of {setting.spec.label} with batch {setting.batch} takes {sum(plan.memory_bytes) / 1e9:.1f} GB at "
-            f"all parties together (planned: {plan.total.bytes / 1e9:.3g} GB sent, {plan.total.rounds:,} rounds), more "
-            f"than this machine has: use a smaller --batch or --shape"
+            f"a step of {setting.spec.label} with batch {setting.batch} takes {amount(plan.memory)} at all parties "
+            f"together, more than this machine has (planned: {amount(plan.total.bytes)} sent in "
+            f"{plan.total.rounds:,} rounds): use a smaller --batch or --shape"
         )
     minibatches = setting.job.minibatches(model.program, setting.steps)
     due: Taken | None = None
