@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from covey.bench.cache import default_folder
-from covey.bench.cells import LONGEST, MOST, Cell, Preset, selected
+from covey.bench.cells import MOST, Cell, Preset, selected
 from covey.bench.networks import network
 from covey.bench.planned import Plan
 from covey.bench.training import Training, measure
@@ -65,10 +65,8 @@ def _cell(name: str, protocol: str, batch: int | None, times: int, say: Progress
     program = load(setting.job.kept(default_folder(), say).program).program
     plan = Plan.of(program, protocol, None, NETWORK, {})
     total = plan.total
-    if not plan.fits or total.bytes > MOST or plan.wire_seconds > LONGEST:
-        return Cell(
-            what, domain, NETWORK.name, plan.wire_seconds, total.bytes, total.rounds, True, others, "does not fit here"
-        )
+    if not plan.fits or total.bytes > MOST:
+        return Cell(what, domain, NETWORK.name, 0.0, total.bytes, total.rounds, True, others, "does not fit here")
     outcome = measure(setting, default_folder(), say)
     cpu = outcome.runs.total_cpu_seconds
     here = f"{outcome.differing} differ" + ("" if cpu is None else f"; {cpu:.3g} s of CPU")
