@@ -35,6 +35,9 @@ OPTIMIZERS: dict[str, Optimizer] = {
 JOB_SOURCES = (*SOURCES, "training", "bench/jobs.py")
 """What decides how a job is compiled."""
 
+FACTOR = ".factor"
+"""How names of constants end that a Transformer of the zoo multiplies by: these are no weights."""
+
 Arrays = dict[str, npt.NDArray[Any]]
 
 
@@ -83,6 +86,7 @@ class Job:
             batch=self.batch,
             calibration=(samples, labels),
             input_range=self.spec.input_range,
+            freeze=[tensor.name for tensor in model.graph.initializer if tensor.name.endswith(FACTOR)],
             open_weights=True,
             name=self.spec.label,
         ).compiled

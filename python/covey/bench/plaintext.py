@@ -121,17 +121,28 @@ def _torch_step(path: Path, optimizer: Optimizer) -> Callable[[Inputs], float]:
     import torch
     from torch.nn import functional
 
+    from covey.bench.encoder_module import EncoderModule
     from covey.nn import ZooNetwork
 
-    network = ZooNetwork(onnx.load(path)).train()
+    model = onnx.load(path)
+    try:
+        network = ZooNetwork(model).train()
+    except OptionError:
+        network = EncoderModule(model)
     torch.set_num_threads(1)
     stepping = _torch_optimizer(optimizer, network.parameters())
 
     def step(minibatch: Inputs) -> float:
         (given,) = (torch.from_numpy(array[0]).float() for name, array in minibatch.items() if name != LABELS)
-        labels = torch.from_numpy(minibatch[LABELS][0]).long()
+        labels = torch.from_numpy(minibatch[LABELS][0])
         stepping.zero_grad()
-        loss = functional.cross_entropy(network(given), labels)
+        scores = network(given)
+        of_classes = labels.dim() < scores.dim()
+        loss = (
+            functional.cross_entropy(scores, labels.long())
+            if of_classes
+            else functional.mse_loss(scores, labels.float())
+        )
         loss.backward()
         stepping.step()
         return float(loss.item())
