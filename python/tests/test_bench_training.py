@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from command import Command
@@ -106,3 +108,20 @@ def test_mpc_pipes_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mpc_pipe_training, "LONGEST", 0.0)
     cells = find("mpc-pipe-training-table3").measure(1, silent)
     assert [cell.planned for cell in cells] == [True] * 3 and cells[0].paper == "33.1 s to 29.6 s"
+
+
+def test_encoder_layers_in_torch_compute_what_onnxruntime_does(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from covey.bench import plaintext
+    from covey.bench.encoder_module import EncoderModule
+
+    spec = TransformerSpec("bert-base-layer", sequence=4)
+    model = spec.build()
+    onnx.save(model, tmp_path / "model.onnx")
+    inputs = spec.samples(2)
+    module = EncoderModule(model)
+    assert not any(name.endswith("factor") for name, _ in module.named_parameters())
+    found = module(torch.from_numpy(inputs["hidden_states"])).detach().numpy()
+    np.testing.assert_allclose(found, plaintext._onnxruntime(tmp_path / "model.onnx", inputs)[1](), atol=1e-4)
+    with pytest.raises(OptionError, match="which encoder layers do not have"):
+        EncoderModule(SMALL.build())
