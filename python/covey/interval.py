@@ -6,9 +6,10 @@ holds every value that the integers can take. Below 2^53 nothing is rounded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,22 @@ Array = npt.NDArray[np.float64]
 
 EXACT = 2.0**53
 """Up to this magnitude float64 holds every integer."""
+
+
+def _once(method: Callable[..., Interval]) -> Callable[..., Interval]:
+    """Computed for one element where the intervals are the same for all: large tensors then take neither time nor
+    memory."""
+
+    @wraps(method)
+    def each(*operands: Any) -> Interval:
+        intervals = [operand for operand in operands if isinstance(operand, Interval)]
+        if not all(interval.is_whole for interval in intervals):
+            return method(*operands)
+        shape = np.broadcast_shapes(*(interval.low.shape for interval in intervals))
+        result = method(*(operand.one if isinstance(operand, Interval) else operand for operand in operands))
+        return Interval(np.broadcast_to(result.low, shape), np.broadcast_to(result.high, shape))
+
+    return each
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,12 +48,15 @@ class Interval:
         """The interval that holds only `value`."""
         return Interval(value, value)
 
+    @_once
     def __add__(self, other: Interval) -> Interval:
         return Interval(self.low + other.low, self.high + other.high).outward()
 
+    @_once
     def __sub__(self, other: Interval) -> Interval:
         return Interval(self.low - other.high, self.high - other.low).outward()
 
+    @_once
     def __mul__(self, other: Interval) -> Interval:
         """All products of a value of each."""
         if other.low is other.high:
@@ -48,7 +68,8 @@ class Interval:
     @cached_property
     def magnitude(self) -> float:
         """The largest absolute value of any element; NaN where an end is."""
-        return abs(float(np.maximum(self.high.max(initial=0.0), -self.low.min(initial=0.0))))
+        one = self.one if self.is_whole else self
+        return abs(float(np.maximum(one.high.max(initial=0.0), -one.low.min(initial=0.0))))
 
     def within(self, other: Interval) -> bool:
         """Whether every element's interval lies in the other's."""
@@ -92,6 +113,8 @@ class Interval:
     @property
     def whole(self) -> Interval:
         """The same for every element: one that holds all of them. It takes no memory for each."""
+        if self.is_whole:
+            return self
         return Interval(*(np.broadcast_to(end, self.low.shape) for end in (self.low.min(), self.high.max())))
 
     @property
@@ -102,16 +125,24 @@ class Interval:
     @property
     def is_whole(self) -> bool:
         """Whether it is known to be the same for every element."""
-        return not any(self.low.strides) and not any(self.high.strides)
+        return all(size == 1 or not step for end in (self.low, self.high) for size, step in _dimensions(end))
+
+    @property
+    def one(self) -> Interval:
+        """A single element, with as many dimensions."""
+        low = self.low[(slice(0, 1),) * self.low.ndim]
+        return Interval(low, low if self.high is self.low else self.high[(slice(0, 1),) * self.high.ndim])
 
     def reshape(self, shape: Sequence[int]) -> Interval:
         """The same elements in another shape."""
         return Interval(self.low.reshape(shape), self.high.reshape(shape))
 
+    @_once
     def clamp(self, bound: float) -> Interval:
         """What is left of it within `[-bound, bound]`."""
         return Interval(np.clip(self.low, -bound, bound), np.clip(self.high, -bound, bound))
 
+    @_once
     def widen(self, by: float) -> Interval:
         """`by` more on both sides."""
         return Interval(self.low - by, self.high + by).outward()
@@ -120,20 +151,24 @@ class Interval:
         """Times a non-negative whole factor."""
         return Interval(self.low * factor, self.high * factor).outward()
 
+    @_once
     def shifted_left(self, bits: int) -> Interval:
         """Times 2^bits."""
         return Interval(np.ldexp(self.low, bits), np.ldexp(self.high, bits))
 
+    @_once
     def shifted_right(self, bits: int) -> Interval:
         """Each bound floored after division by 2^bits."""
         return Interval(np.floor(np.ldexp(self.low, -bits)), np.floor(np.ldexp(self.high, -bits)))
 
+    @_once
     def divided(self, divisor: int) -> Interval:
         """Each bound floored after division by a positive whole number."""
         result = Interval(np.floor(self.low / divisor), np.floor(self.high / divisor))
         # A quotient that is rounded up to a whole number is one too large.
         return result if self.magnitude < EXACT else result.widen(1.0)
 
+    @_once
     def outward(self) -> Interval:
         """The next float outside, for ends that one operation has made and may have rounded to the nearest."""
         if self.magnitude < EXACT:
@@ -141,6 +176,11 @@ class Interval:
         low = np.where(np.abs(self.low) >= EXACT, np.nextafter(self.low, -np.inf), self.low)
         high = np.where(np.abs(self.high) >= EXACT, np.nextafter(self.high, np.inf), self.high)
         return Interval(low, high)
+
+
+def _dimensions(end: Array) -> zip[tuple[int, int]]:
+    """The size of each, and the step in memory along it."""
+    return zip(end.shape, end.strides, strict=True)
 
 
 def integer_bits(magnitude: float) -> int:

@@ -467,8 +467,8 @@ class Lowering:
         ends = (0.0, 1.0) if truth else self.ranges[value.name]
         scale = 0 if truth else self._input_scale(value.name, ends)
         low, high = (float(np.rint(np.ldexp(bound, scale))) for bound in ends)
-        shape = (1, *value.shape)
-        self._share(value.name, value.shape, scale, Interval(np.full(shape, low), np.full(shape, high)), ends)
+        interval = Interval(*(np.broadcast_to(np.array(end), (1, *value.shape)) for end in (low, high)))
+        self._share(value.name, value.shape, scale, interval, ends)
 
     def _whole_input(self, value: Value) -> None:
         """Whole numbers, one-hot or as they are, at scale 0. The range is that of all elements."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -47,11 +48,13 @@ def each(graph: Graph, inputs: Mapping[str, Array], run: int = 0) -> Iterator[tu
     """Every activation of every part of a data set, each held no longer than it is read, in a sequence's run."""
     for part in parts(graph, inputs):
         values: dict[str, Array] = dict(part)
-        readers = {name: len(graph.consumers(name)) for name in graph.values}
+        readers = Counter(name for node in graph.nodes for name in set(node.inputs))
         yield from part.items()
         for node in graph.nodes:
             values[node.output] = _evaluate(graph, node, values, run)
             yield node.output, values[node.output]
+            if not readers[node.output]:
+                del values[node.output]
             for name in set(node.inputs) & values.keys():
                 readers[name] -= 1
                 if readers[name] == 0:

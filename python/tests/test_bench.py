@@ -287,7 +287,7 @@ def test_models_are_kept_until_their_sources_change(folder: Path, monkeypatch: p
     assert first.program.stat().st_mtime_ns == written
     other = cache.kept(spec, "64", folder, silent)
     assert other.program != first.program
-    monkeypatch.setattr(cache, "_fingerprint", lambda: "other sources")
+    monkeypatch.setattr(cache, "_fingerprint", lambda _: "other sources")
     renewed = cache.kept(spec, "32", folder, silent)
     assert renewed.program != first.program
     assert renewed.program.exists() and other.program.exists() and not first.program.exists()

@@ -137,3 +137,23 @@ def test_a_bound_above_2_to_53_holds_what_cancels() -> None:
 def test_a_magnitude_that_cannot_be_computed_stays_so() -> None:
     for low, high in [(1.0, np.nan), (np.nan, 1.0)]:
         assert np.isnan(Interval(np.array([low]), np.array([high])).magnitude)
+
+
+def test_whole_intervals_are_computed_once() -> None:
+    """They are what the same intervals with an end for each element are, rounding included, and take its memory."""
+    rng = np.random.default_rng(4)
+    methods = [
+        lambda x, y: x + y, lambda x, y: x - y, lambda x, y: x * y, lambda x, y: x * Interval.constant(y.low),
+        lambda x, y: x.clamp(1e9).widen(2.0), lambda x, y: x.shifted_left(3).divided(7),
+        lambda x, y: x.shifted_right(5),
+    ]  # fmt: skip
+    for bits in (20, 62):
+        for method in methods:
+            x, y = interval(rng, bits, 3, 4).whole, interval(rng, bits, 4).whole
+            spelt = [Interval(one.low.copy(), one.high.copy()) for one in (x, y)]
+            found, due = method(x, y), method(*spelt)
+            assert found.is_whole and not due.is_whole and found.magnitude == due.magnitude
+            assert not any(found.low.strides)
+            np.testing.assert_array_equal((found.low, found.high), (due.low, due.high))
+    mixed = interval(rng, 20, 3, 4)
+    assert not (mixed + interval(rng, 20, 4).whole).is_whole

@@ -356,3 +356,18 @@ def test_two_readers_of_one_weight_train_it_once() -> None:
     job = compiled(model, (x, x), loss="mse", optimizer=covey.SGD(0.1))
     assert [entry.name for entry in job.trained] == ["w"]
     assert replace(job.trained[0]) == job.trained[0]
+
+
+def test_a_minibatch_may_be_one_sample(parties: Parties) -> None:
+    """The mean of one loss is that loss: nothing is left to divide by."""
+    job = compiled(perceptron(), table(), batch=1)
+    assert [entry["name"] for entry in covey.Program(job.compiled.program_bytes).outputs] == ["loss", "right"]
+    x, labels = table()
+    due, private = (covey.Trainer(one) for one in (ClearSession(load(job.compiled)), parties.session(job.compiled)))
+    for index in range(2):
+        loss, other = (trainer.step(x[index : index + 1], labels[index : index + 1]).loss for trainer in (due, private))
+        assert loss == other is not None
+
+
+def test_each_weight_is_one_parameter(job: covey.Job) -> None:
+    assert covey.Program(job.compiled.program_bytes).parameters == sum(entry.initial.size for entry in job.trained)

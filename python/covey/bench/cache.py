@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache as remembered
 from pathlib import Path
@@ -15,11 +16,14 @@ from blake3 import blake3
 import covey
 from covey import models
 from covey.client import Progress
+from covey.compiled import Compiled
 from covey.compiled import compile as compile_model
 from covey.errors import CoveyError
 
 SOURCES = ("models", "importers", "ops", "passes", "_proto", "*.py", "bench/cache.py")
 """What decides how a model is built and compiled, below the package's folder."""
+
+Compile = Callable[[onnx.ModelProto], Compiled]
 
 
 @dataclass(frozen=True)
@@ -43,31 +47,10 @@ def default_folder() -> Path:
 
 
 def kept(spec: models.Spec, ring: str, folder: Path, progress: Progress, *, public_weights: bool = False) -> Kept:
-    """The model's files, made unless they are there already. Files made from other sources are removed."""
-    label = f"{spec.label}-ring-{ring}" + ("-public" if public_weights else "")
-    place = folder / f"{label}-{_fingerprint()}"
-    if not place.is_dir():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for stale in folder.glob(f"{label}-{'[0-9a-f]' * 16}"):
-                shutil.rmtree(stale)
-            _make(spec, ring, folder, place, progress, public_weights)
-        except OSError as error:
-            raise CoveyError(
-                f"cannot keep models in '{folder}': {error.strerror or error}; name another folder with --cache"
-            ) from None
-    return Kept.under(place)
+    """The files of a model for inference, made unless they are there already."""
 
-
-def _make(spec: models.Spec, ring: str, folder: Path, place: Path, progress: Progress, public_weights: bool) -> None:
-    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
-    try:
-        files = Kept.under(temporary)
-        progress(0, 3, f"building {spec.label}")
-        model = spec.build()
-        onnx.save(model, files.onnx)
-        progress(1, 3, f"compiling {spec.label}")
-        compiled = compile_model(
+    def compiled(model: onnx.ModelProto) -> Compiled:
+        return compile_model(
             model,
             calibration=spec.calibration(),
             input_range=spec.input_range,
@@ -76,19 +59,56 @@ def _make(spec: models.Spec, ring: str, folder: Path, place: Path, progress: Pro
             name=spec.label,
             public_weights=public_weights,
         )
+
+    label = f"{spec.label}-ring-{ring}" + ("-public" if public_weights else "")
+    return kept_as(label, spec, compiled, folder, progress)
+
+
+def kept_as(
+    label: str,
+    spec: models.Spec,
+    compiled: Compile,
+    folder: Path,
+    progress: Progress,
+    sources: tuple[str, ...] = SOURCES,
+) -> Kept:
+    """Files under a label, made unless they are there already. Files made from other sources are removed."""
+    place = folder / f"{label}-{_fingerprint(sources)}"
+    if not place.is_dir():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for stale in folder.glob(f"{label}-{'[0-9a-f]' * 16}"):
+                shutil.rmtree(stale)
+            _make(spec, compiled, folder, place, progress)
+        except OSError as error:
+            raise CoveyError(
+                f"cannot keep models in '{folder}': {error.strerror or error}; name another folder with --cache"
+            ) from None
+    return Kept.under(place)
+
+
+def _make(spec: models.Spec, compiled: Compile, folder: Path, place: Path, progress: Progress) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
+    try:
+        files = Kept.under(temporary)
+        progress(0, 3, f"building {spec.label}")
+        model = spec.build()
+        onnx.save(model, files.onnx)
+        progress(1, 3, f"compiling {spec.label}")
+        made = compiled(model)
         progress(2, 3, f"writing {spec.label}")
-        compiled.save(files.program)
+        made.save(files.program)
         os.replace(temporary, place)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 @remembered
-def _fingerprint() -> str:
+def _fingerprint(sources: tuple[str, ...]) -> str:
     """A hash of the sources that decide what the files hold."""
     root = Path(covey.__file__).parent
     digest = blake3(covey.__version__.encode())
-    for pattern in SOURCES:
+    for pattern in sources:
         found = root.glob(pattern if "*" in pattern or pattern.endswith(".py") else f"{pattern}/*.py")
         for path in sorted(found):
             digest.update(path.read_bytes())

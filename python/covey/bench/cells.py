@@ -10,6 +10,12 @@ from covey.client import Progress
 from covey.errors import OptionError
 from covey.tables import amount, duration
 
+LONGEST = 600.0
+"""Seconds on the wire beyond which a cell is planned and not measured."""
+
+MOST = 20e9
+"""The same of bytes."""
+
 
 @dataclass(frozen=True)
 class Cell:

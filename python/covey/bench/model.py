@@ -48,6 +48,16 @@ class Setting:
     threads: int | None = None
     """How many each party computes on; `None` for its share of the processors."""
 
+    @property
+    def title(self) -> str:
+        """What tables call it."""
+        return self.spec.label
+
+    @property
+    def compared(self) -> str:
+        """What is compared with `clear`."""
+        return "outputs"
+
     def peer(self, number: int) -> str:
         """What tables call a party or the client."""
         return PROTOCOLS[self.protocol].peer(number, self.parties)
@@ -63,11 +73,11 @@ class Outcome:
     parameters: int
     runs: Runs
     differing: int | None
-    """Output elements that differ from `clear`; `None` where that was not looked at."""
+    """Elements that differ from `clear`, of outputs or of what was trained; `None` where that was not looked at."""
     elements: int
     plaintext: Plaintext | None
     relative_error: float | None
-    """Of the private outputs against plaintext, where these are numbers."""
+    """Of the private outputs, or losses, against plaintext, where these are numbers."""
     same_answers: int | None
     """How many outputs are plaintext's, where these are classes."""
     planned_bytes: int

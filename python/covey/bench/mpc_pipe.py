@@ -1,6 +1,6 @@
 """Measurements that MPC-Pipe reports for inference, made again: Wang and others, both versions.
 
-Training, which they report too, is not there yet.
+`mpc_pipe_training` has those for training.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from covey import _core
+from covey._core import Program
 from covey.bench.cache import default_folder, kept
 from covey.bench.cells import Cell, Preset
 from covey.bench.networks import NetworkProfile, network
@@ -23,8 +24,7 @@ NOTE = (
     "Beaver at 64 bits, one image of ImageNet's shape or one sequence of 512 a mini-batch, online with its material "
     "made before, as in the paper. The paper has a GPU for each party; here all share this machine's processors. "
     "Without the inter-linear pipeline the parties send weights' openings in front of each product. The Transformer is "
-    "one encoder layer of 1024 features and 16 heads, with ReLU, normalisation and an exact Softmax. Training is not "
-    "there yet."
+    "one encoder layer of 1024 features and 16 heads, with ReLU, normalisation and an exact Softmax."
 )
 
 DOMAIN = "Z_2^64"
@@ -38,7 +38,8 @@ MODELS: dict[str, Spec] = {
 }
 
 
-def _cell(what: str, row: Row, here: str, paper: str = "", seconds: float | None = None) -> Cell:
+def cell_of(what: str, row: Row, here: str, paper: str = "", seconds: float | None = None) -> Cell:
+    """A row as a cell; `seconds` where it is not of its latency."""
     shown = row.latency.median if seconds is None else seconds
     return Cell(what, DOMAIN, row.network.name, shown, row.bytes, row.rounds, False, paper, here)
 
@@ -59,7 +60,8 @@ def _rows(
         return [[made.measure(variant, each, times, say) for variant in variants] for each in networks]
 
 
-def _split(row: Row) -> str:
+def split(row: Row) -> str:
+    """Where the time of one inference goes."""
     return f"computes {row.computing_seconds:.3g} s, waits {row.waiting_seconds:.3g} s"
 
 
@@ -69,7 +71,7 @@ def figure_1(times: int, say: Progress, *, device: str | None = None) -> list[Ce
     cells = []
     for label in MODELS:
         ((row,),) = _rows(label, [LAN], [NONE], times, say, device=device)
-        cells.append(_cell(label, row, _split(row), paper[label]))
+        cells.append(cell_of(label, row, split(row), paper[label]))
     return cells
 
 
@@ -100,7 +102,7 @@ def figure_6(times: int, say: Progress, *, device: str | None = None) -> list[Ce
             for row in rows:
                 here = f"throughput {row.more_throughput(rows[0]):+.0%}"
                 said = paper.get((label, row.network.name), "") if row.variant == ALL else ""
-                cells.append(_cell(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
+                cells.append(cell_of(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
     return cells
 
 
@@ -115,7 +117,7 @@ def figure_7(times: int, say: Progress, *, device: str | None = None) -> list[Ce
     inter_linear = next(variant for variant in VARIANTS if variant.inter_linear and not variant.inner_layer)
     (rows,) = _rows("VGG16", [LAN], [NONE, inter_linear, TWO, ALL], times, say, device=device)
     return [
-        _cell(f"VGG16, {row.variant.name}", row, _split(row), said, row.seconds_each)
+        cell_of(f"VGG16, {row.variant.name}", row, split(row), said, row.seconds_each)
         for row, said in zip(rows, paper, strict=True)
     ]
 
@@ -134,15 +136,16 @@ def figure_9(times: int, say: Progress, *, device: str | None = None) -> list[Ce
     for label in MODELS:
         for base, row in _rows(label, [LAN, WAN], [NONE, TWO], times, say, device=device):
             said = paper[label, row.network.name]
-            cells.append(_cell(label, row, f"latency {-row.less_latency(base):+.1%}", said))
-            cells += _kinds(label, base, row)
+            cells.append(cell_of(label, row, f"latency {-row.less_latency(base):+.1%}", said))
+            cells += kinds_of(label, base, row)
     return cells
 
 
-def _kinds(label: str, base: Row, row: Row) -> list[Cell]:
+def kinds_of(label: str, base: Row, row: Row) -> list[Cell]:
+    """What two variants take by kind of layer."""
     before, after = by_kind(base), by_kind(row)
     return [
-        _cell(f"{label}, {kind} layers", row, f"latency {after[kind] / seconds - 1:+.1%}", seconds=after[kind])
+        cell_of(f"{label}, {kind} layers", row, f"latency {after[kind] / seconds - 1:+.1%}", seconds=after[kind])
         for kind, seconds in before.items()
         if seconds > 0 and kind != "other"
     ]
@@ -153,7 +156,7 @@ def table_1(times: int, say: Progress, *, device: str | None = None) -> list[Cel
     cells = []
     for label in MODELS:
         ((base, row),) = _rows(label, [LAN], [NONE, TWO], times, say, device=device)
-        cells += _kinds(label, base, row)
+        cells += kinds_of(label, base, row)
     return cells
 
 
@@ -169,27 +172,32 @@ def section_5_5(times: int, say: Progress, *, device: str | None = None) -> list
         (rows,) = _rows(label, [LAN], [NONE, ALL], times, say, device=device)
         for row, said in zip(rows, paper[label], strict=True):
             here = f"{row.link_bits_per_second / 1e9:.3g} Gbit/s, {row.link_use:.0%}"
-            cells.append(_cell(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
+            cells.append(cell_of(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
     return cells
 
 
 def figure_10(_: int, say: Progress) -> list[Cell]:
     """Bytes that a party sends and receives, by the number of parties: planned."""
     paper = {3: "roughly 17 GB", 4: "about 25 GB"}
-    spec = MODELS["VGG16"]
-    program = load(kept(spec, "64", default_folder(), say).program).program
-    options: dict[str, Any] = {**LAN.session, **ALL.options}
+    program = load(kept(MODELS["VGG16"], "64", default_folder(), say).program).program
+    return exchanged("VGG16", program, ALL, paper)
+
+
+def exchanged(label: str, program: Program, variant: Variant, paper: dict[int, str]) -> list[Cell]:
+    """Bytes that a party sends and receives online, by the number of parties: planned."""
+    options: dict[str, Any] = {**LAN.session, **variant.options}
     cells = []
     for count in (2, 3, 4, 5):
         plan = json.loads(_core.plan(program, "beaver", 1, parties=count, **options))
         sent = [link for link in plan["total"]["links"] if not link["offline"] and 0 in (link["from"], link["to"])]
         total, rounds = sum(link["bytes"] for link in sent), plan["total"]["rounds"]
         wire = LAN.wire_seconds(max(link["bytes"] for link in sent), rounds)
-        cells.append(Cell(f"VGG16, {count} parties", DOMAIN, LAN.name, wire, total, rounds, True, paper.get(count, "")))
+        what = f"{label}, {count} parties"
+        cells.append(Cell(what, DOMAIN, LAN.name, wire, total, rounds, True, paper.get(count, "")))
     return cells
 
 
-_SPEEDS = ("10g", "20g", "40g")
+SPEEDS = ("10g", "20g", "40g")
 
 
 def table_2(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
@@ -201,11 +209,11 @@ def table_2(times: int, say: Progress, *, device: str | None = None) -> list[Cel
     }
     cells = []
     for label in MODELS:
-        for rows in _rows(label, [network(speed) for speed in _SPEEDS], [NONE, ALL], times, say, device=device):
+        for rows in _rows(label, [network(speed) for speed in SPEEDS], [NONE, ALL], times, say, device=device):
             for row in rows:
                 said = paper.get((label, row.network.name, row.variant.name), "")
                 here = f"{row.per_minute:.3g} a minute"
-                cells.append(_cell(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
+                cells.append(cell_of(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
     return cells
 
 
@@ -218,10 +226,10 @@ def table_3(times: int, say: Progress, *, device: str | None = None) -> list[Cel
     }
     cells = []
     for label in MODELS:
-        for rows in _rows(label, [network(speed) for speed in _SPEEDS], [NONE, TWO], times, say, device=device):
+        for rows in _rows(label, [network(speed) for speed in SPEEDS], [NONE, TWO], times, say, device=device):
             for row, said in zip(rows, paper[label][rows[0].network.name], strict=True):
                 here = f"latency {-row.less_latency(rows[0]):+.1%}"
-                cells.append(_cell(f"{label}, {row.variant.name}", row, here, said))
+                cells.append(cell_of(f"{label}, {row.variant.name}", row, here, said))
     return cells
 
 
@@ -243,7 +251,7 @@ def _of_parties(
         base, two, both = rows
         here = f"throughput {both.more_throughput(base):+.0%}, latency {-two.less_latency(base):+.1%}"
         what = f"{label}, {count} parties" + (", public weights" if public else "")
-        cells.append(_cell(what, two, here, said))
+        cells.append(cell_of(what, two, here, said))
     return cells
 
 
@@ -295,8 +303,8 @@ def _speedups(label: str, paper: tuple[str, str], times: int, say: Progress, dev
     for count, said in zip((2, 3), paper, strict=True):
         ((base, row),) = _rows(label, [LAN], [NONE, TWO], times, say, device=device, computing=count)
         speedup = base.latency.median / row.latency.median - 1
-        cells.append(_cell(f"{label}, {count} parties", row, f"{speedup:.1%} faster", f"{said} faster"))
-        cells += _kinds(f"{label}, {count} parties", base, row)
+        cells.append(cell_of(f"{label}, {count} parties", row, f"{speedup:.1%} faster", f"{said} faster"))
+        cells += kinds_of(f"{label}, {count} parties", base, row)
     return cells
 
 

@@ -1,5 +1,5 @@
 """Measurements that papers report, made again here: CrypTFlow2 (Rathee and others, CCS 2020), section 7; MPC-Pipe;
-PIGEON; VGG16 in all protocols; efficient models."""
+PIGEON; VGG16 in all protocols; steps of training; efficient models."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from typing import Any
 import onnx
 
 from covey import _core, models
-from covey.bench import efficient_models, mpc_pipe, one_image, pigeon, primitives
+from covey.bench import (
+    efficient_models,
+    mpc_pipe,
+    mpc_pipe_training,
+    one_image,
+    pigeon,
+    primitives,
+    training_steps,
+)
 from covey.bench.cache import default_folder, kept
-from covey.bench.cells import Cell, Preset
+from covey.bench.cells import LONGEST, MOST, Cell, Preset
 from covey.bench.model import Setting, measure
 from covey.bench.networks import NetworkProfile, network
 from covey.bench.primitives import Case, Primitive
@@ -21,12 +29,6 @@ from covey.client import Phase, Progress
 from covey.errors import OptionError
 from covey.model import load
 from covey.models import ImageSpec
-
-LONGEST = 600.0
-"""Seconds on the wire beyond which a cell is planned and not measured."""
-
-MOST = 20e9
-"""The same of bytes."""
 
 
 def find(name: str) -> Preset:
@@ -236,6 +238,8 @@ PRESETS = {
         _table_6,
     ),
     **mpc_pipe.PRESETS,
+    **mpc_pipe_training.PRESETS,
+    **training_steps.PRESETS,
     **pigeon.PRESETS,
     **one_image.PRESETS,
     **efficient_models.PRESETS,

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from covey.bench.cache import kept
+from covey.bench.jobs import Job
 from covey.bench.networks import LOCAL_ROUND_TRIP_MS, NetworkProfile, local_network
 from covey.bench.runs import PATIENCE
 from covey.bench.statistics import Summary
 from covey.clear import run_clear
-from covey.client import Client, Progress
+from covey.client import Client, Phase, Progress
 from covey.comparison import compare
 from covey.config import read
 from covey.errors import CoveyError, OptionError
+from covey.inputs import Data
 from covey.model import Model, load
 from covey.models import Spec
 from covey.parties import Parties, local
@@ -62,7 +64,7 @@ VARIANTS = (
 
 @dataclass(frozen=True)
 class Row:
-    """A variant's figures for online inferences, their material made before."""
+    """A variant's figures for online inferences, their material made before; or for steps of training as a whole."""
 
     variant: Variant
     network: NetworkProfile
@@ -125,15 +127,21 @@ class Row:
 
 
 class Bed:
-    """Parties on this machine that hold one model, for sessions with all kinds of options on all kinds of networks."""
+    """Parties on this machine that hold one model, for sessions with all kinds of options on all kinds of networks.
 
-    def __init__(self, running: Parties, spec: Spec, model: Model, batch: int) -> None:
+    Of a program that carries values, as a step of training does, every run is the first of a sequence: it is not
+    preprocessed, and takes its material in its own time.
+    """
+
+    def __init__(self, running: Parties, spec: Spec, model: Model, batch: int, inputs: Data) -> None:
         self.running = running
         self.spec = spec
         self.model = model
         self.batch = batch
-        self.inputs = spec.samples(batch)
-        self.due = run_clear(model, self.inputs)
+        self.inputs = inputs
+        self.due = run_clear(model, inputs)
+        self.carries = bool(model.program.carried)
+        self.phase: Phase = "joint" if self.carries else "online"
 
     def measure(
         self,
@@ -150,15 +158,16 @@ class Bed:
         with client.session(self.model.program, self.running.protocol, **given) as session:
             for index in range(1 + repetitions):
                 progress(index, 1 + repetitions, f"{variant.name} on {network.name}")
-                session.preprocess(self.batch)
-                done = session.infer_all([self.inputs], phase="online")
+                if not self.carries:
+                    session.preprocess(self.batch)
+                done = session.infer_all([self.inputs], phase=self.phase)
                 self._check(done)
                 results += [done] if index else []
             together = results
             if variant.lanes > 1:
                 count = 2 * variant.lanes
                 session.preprocess(self.batch, count)
-                together = [session.infer_all([self.inputs] * count, phase="online")]
+                together = [session.infer_all([self.inputs] * count, phase=self.phase)]
                 self._check(together[0])
         return self._row(variant, network, results, together)
 
@@ -186,7 +195,8 @@ class Bed:
             attention=frozenset(
                 node["name"]
                 for node in self.model.program.nodes
-                if (node["op"], node["computes"]) == ("MatMul", "Matmul")
+                # In training weights are secret operands, too, so that all products look like this.
+                if (node["op"], node["computes"]) == ("MatMul", "Matmul") and not self.carries
             ),
         )
 
@@ -226,10 +236,36 @@ def bed(
         )
     files = kept(spec, ring, folder, progress, public_weights=public_weights)
     model = load(files.program)
+    with _running(spec, model, batch, spec.samples(batch), progress, protocol, parties, device) as made:
+        yield made
+
+
+@contextmanager
+def training_bed(
+    job: Job, folder: Path, progress: Progress, *, protocol: str, parties: int | None, device: str | None
+) -> Iterator[Bed]:
+    """Parties that hold a training job."""
+    model = load(job.kept(folder, progress).program)
+    (minibatch,) = job.minibatches(model.program, 1)
+    with _running(job.spec, model, job.batch, minibatch, progress, protocol, parties, device) as made:
+        yield made
+
+
+@contextmanager
+def _running(
+    spec: Spec,
+    model: Model,
+    batch: int,
+    inputs: Data,
+    progress: Progress,
+    protocol: str,
+    parties: int | None,
+    device: str | None,
+) -> Iterator[Bed]:
     with local(protocol, parties=parties, timeout=PATIENCE, device=device, progress=progress) as running:
         progress(0, 0, "sharing weights")
         running.share(model)
-        yield Bed(running, spec, model, batch)
+        yield Bed(running, spec, model, batch, inputs)
 
 
 def balanced(unpipelined: Row) -> NetworkProfile | None:

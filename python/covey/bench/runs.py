@@ -161,10 +161,11 @@ def repeat(
         results.append(running.run(model, inputs, phase="online" if phase == "online" else "joint"))
         client_cpu += time.process_time() - started if index >= warm_up else 0.0
     counted = [work for work in preparations[warm_up:] if work is not None]
-    return _sum_up(results[warm_up:], client_cpu / repetitions, counted), results[0]
+    return sum_up(results[warm_up:], client_cpu / repetitions, counted), results[0]
 
 
-def _sum_up(results: list[Result], client_cpu: float, preparations: list[Work]) -> Runs:
+def sum_up(results: list[Result], client_cpu: float, preparations: list[Work]) -> Runs:
+    """Repetitions of one run, their preprocessing and the client's mean processor seconds."""
     profiles = [result.profile for result in results if result.profile is not None]
     by_party = list(zip(*(result.parties for result in results), strict=True))
     checks = [node.milliseconds / 1e3 for profile in profiles for node in profile.nodes if node.name == CHECK]

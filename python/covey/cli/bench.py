@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from covey.cli import bench_pipelines, console
+from covey.cli import bench_pipelines, bench_training, console
 from covey.cli.bench_options import (
     Adder,
     Batch,
@@ -50,6 +50,7 @@ app = typer.Typer(
 
 app.command()(bench_pipelines.calibrate)
 app.command()(bench_pipelines.pipelines)
+app.command()(bench_training.training)
 
 
 @app.command()
@@ -300,6 +301,7 @@ def paper(
             metavar="NAME",
             help="cryptflow2-figure1, cryptflow2-table4, 5, 6, 7; mpc-pipe-figure1, 4, 6, 7, 9, 10; "
             "mpc-pipe-table1, 2, 3, 4, 5, 6; mpc-pipe-section5.5; mpc-pipe-first-figure5, 6, 7, 8; "
+            "mpc-pipe-training-figure8, 9, 10; mpc-pipe-training-table3, 4, 5; training-steps; "
             "pigeon-table1, 4, 5, 6, 7, 8, 9, 10; pigeon-figure2, 4, 7; vgg16-cifar; "
             "efficient-models-table1, 2; efficient-models-figure3.",
         ),

@@ -131,7 +131,7 @@ def print_outcome(outcome: Outcome, *, nodes: bool) -> None:
     setting, runs = outcome.setting, outcome.runs
     out = console.out()
     many = f"{setting.repetitions} repetitions after {setting.warm_up} warm-up"
-    out.print(f"{setting.spec.label}  {outcome.parameters:,} parameters  batch {setting.batch}")
+    out.print(f"{setting.title}  {outcome.parameters:,} parameters  batch {setting.batch}")
     key_bits = setting.options.get("key_bits")
     meaning = f"approximate ({key_bits} key bits)" if key_bits else "exact"
     out.print(
@@ -186,7 +186,7 @@ def _figures(outcome: Outcome) -> Table:
     if outcome.differing is not None:
         different = "differs" if outcome.setting.options.get("key_bits") else "DIFFERS"
         equal = "equal in all" if not outcome.differing else f"{different} in {outcome.differing:,} of"
-        table.add_row("against clear", f"{equal} {outcome.elements:,} outputs")
+        table.add_row("against clear", f"{equal} {outcome.elements:,} {setting.compared}")
     return table
 
 

@@ -15,7 +15,7 @@ from covey._version import __version__
 from covey.cli import console, holdings
 from covey.cli.keys import EXPIRY_WARNING_DAYS
 from covey.cli.options import Json
-from covey.parties import processors
+from covey.parties import machine_memory, processors
 
 LEAST_MEMORY = 2 * 10**9
 
@@ -79,7 +79,7 @@ def _machine() -> list[Finding]:
         Finding("runtime", str(_core.__version__), "ok" if _core.__version__ == __version__ else "error"),
         Finding("machine", f"{platform.system()} {platform.machine()}, {cores} cores"),
     ]
-    memory = _memory()
+    memory = machine_memory()
     if memory is not None:
         findings.append(Finding("memory", console.amount(memory), "ok" if memory >= LEAST_MEMORY else "warning"))
     kernels = str(_core.instruction_set())
@@ -105,13 +105,6 @@ def _device(config: Path | None) -> Finding:
         return Finding("device", _core.use_device(str(sections[0].get("device", "auto")) if sections else "auto"))
     except CoveyError as error:
         return Finding("device", str(error), "error")
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _configuration(path: Path) -> list[Finding]:

@@ -42,7 +42,9 @@ class Affine(Op):
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
-        result = x if self.factor == 1.0 else multiplied(low, node, x, self.factor)
+        # A whole factor leaves the scale as it is: without a summand the product is the result, and has its name.
+        name = f"{node.output}.product" if self.widens or self.summand else None
+        result = x if self.factor == 1.0 else multiplied(low, node, x, self.factor, name)
         if self.summand == 0.0 and result is not x:
             return result
         offset = np.rint(np.ldexp(np.array(self.summand), result.scale))
@@ -68,7 +70,7 @@ def bits_of(factor: float, scale: int) -> int:
     return scale + max(0, min(16, -int(np.frexp(factor)[1])))
 
 
-def multiplied(low: Lowering, node: Node, x: Lowered, factor: float) -> Lowered:
+def multiplied(low: Lowering, node: Node, x: Lowered, factor: float, name: str | None) -> Lowered:
     """x times a public factor, not yet truncated."""
     bits, integer = bits_of(factor, low.scale), slope(factor, low.scale)
     magnitude = low.magnitude(node.inputs[0])
@@ -80,6 +82,6 @@ def multiplied(low: Lowering, node: Node, x: Lowered, factor: float) -> Lowered:
         shape=x.shape,
         scale=x.scale + bits,
         interval=x.interval * Interval.constant(multiplier),
-        name=f"{node.output}.product",
+        name=name,
         magnitude=None if magnitude is None else magnitude * abs(factor),
     )

@@ -43,14 +43,20 @@ class Gather(Op):
         for offsets in self.axes:
             along = np.array(offsets, dtype=np.int64)
             places = places[..., None] + along
-            absent = absent[..., None] | (along == ABSENT)
-        return np.where(absent, ABSENT, places)
+            if self.has_absent:
+                absent = absent[..., None] | (along == ABSENT)
+        return np.where(absent, ABSENT, places) if self.has_absent else places
+
+    @property
+    def has_absent(self) -> bool:
+        """Whether a zero is put in anywhere."""
+        return any(ABSENT in offsets for offsets in self.axes)
 
     @property
     def repeats(self) -> bool:
         """Whether some element is taken more often than once, or a zero put in."""
         positions = self.positions
-        return bool((positions == ABSENT).any()) or len(np.unique(positions)) < positions.size
+        return self.has_absent or len(np.unique(positions)) < positions.size
 
     def shape(self, *inputs: Value) -> Shape:
         if sum(max(offsets, default=0) for offsets in self.axes) >= inputs[0].size:
@@ -60,6 +66,8 @@ class Gather(Op):
     def reference(self, *inputs: Array) -> Array:
         flat = inputs[0].reshape(len(inputs[0]), -1)
         positions = self.positions
+        if not self.has_absent:
+            return flat.take(positions, axis=1)
         return np.where(positions == ABSENT, 0.0, flat[:, positions.clip(min=0)])
 
     def stacked(self, build: Builder, *inputs: Value) -> Value:

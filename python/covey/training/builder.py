@@ -56,6 +56,8 @@ class Builder:
         """Samples of a minibatch."""
         self.learned: set[str] = set()
         self.producers: dict[str, Node] = {}
+        self.beginnings: dict[str, Value] = {}
+        """The parameters that changes add to, by the carried values' names."""
         self.running: list[Running] = []
         self.growing: dict[str, float] = {}
         """Values that may become so many times as large over many steps as in one."""
@@ -132,7 +134,8 @@ class Builder:
         self.graph.finer.add(carried.name)
         if initial is None:
             return carried
-        value = self.emit(Add(), self.parameter(name, initial), carried, hint="now")
+        beginning = self.beginnings[carried.name] = self.parameter(name, initial)
+        value = self.emit(Add(), beginning, carried, hint="now")
         self.graph.finer.add(value.name)
         return value
 

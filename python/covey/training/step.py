@@ -241,9 +241,9 @@ def _stepped(
 
 def _opened(build: Builder, trained: list[tuple[str, Array, Next]]) -> None:
     """What is trained, as it is after a step: it opens where the data owner ends the sequence."""
-    for name, initial, entry in trained:
+    for name, _, entry in trained:
         with build.at(name, "Parameter", f"{OPENED}{name}"):
-            value = build.emit(Add(), build.parameter(name, initial), entry.after)
+            value = build.emit(Add(), build.beginnings[entry.carried.name], entry.after)
         build.graph.finer.add(value.name)
         build.graph.opened[entry.carried.name] = value.name
 
