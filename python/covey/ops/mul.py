@@ -44,7 +44,18 @@ class Mul(Op):
         self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
     ) -> Sequence[Value | None]:
         x, y = inputs
-        return [build.part(x, lambda: build.mul(gradient, y)), build.part(y, lambda: build.mul(gradient, x))]
+
+        def part(of: Value, other: Value) -> Value | None:
+            if not build.learns(of):
+                return None
+            whole = other.batched and other.shape == gradient.shape
+            return (
+                build.products_to(gradient, other, of.shape)
+                if whole
+                else build.sum_to(build.mul(gradient, other), of.shape)
+            )
+
+        return [part(x, y), part(y, x)]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         def encoded(name: str) -> Lowered:

@@ -85,7 +85,7 @@ class Softmax(Op):
     def gradient(
         self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
     ) -> Sequence[Value | None]:
-        inner = build.sum_over(build.mul(gradient, result), [len(result.shape) - 1])
+        inner = build.products_to(gradient, result, (*result.shape[:-1], 1))
         return [
             build.part(inputs[0], lambda: build.mul(build.sub(gradient, inner), result)),
             *(None for _ in inputs[1:]),

@@ -334,9 +334,9 @@ class Standardised(Quotient):
             return super().gradient(build, inputs, result, gradient)
         # Both ways to x at once: the row's products with its own direction are taken off.
         factor = build.emit(Inverse(2, self.over), y, hint="inverse")
-        inner = build.sum_over(build.mul(gradient, result), [len(result.shape) - 1])
-        along = build.mul(build.affine(inner, 1.0 / self.over), result)
-        return [build.mul(build.sub(gradient, along), factor), None]
+        inner = build.products_to(gradient, result, (*result.shape[:-1], 1))
+        along = build.mul(build.affine(inner, -1.0 / self.over), factor)
+        return [build.of_rows((gradient, factor), (result, along)), None]
 
     def limit(self, x: Lowered, y: Lowered) -> float:
         # No element exceeds the root of the sum but by what shortening took from it.

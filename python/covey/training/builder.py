@@ -285,6 +285,28 @@ class Builder:
         axes = [axis for axis, (size, want) in enumerate(zip(x.shape, padded, strict=True)) if size != want]
         return self.reshape(self.sum_over(x, axes), shape)
 
+    def products_to(self, x: Value, y: Value, shape: Shape) -> Value:
+        """The products of two values of one shape, summed to `shape`, which broadcasts to it: as products of rows."""
+        padded = (*(1,) * (len(x.shape) - len(shape)), *shape)
+        axes = [axis for axis, (size, want) in enumerate(zip(x.shape, padded, strict=True)) if size != want]
+        if not axes:
+            return self.reshape(self.mul(x, y), shape)
+        kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+        rows, count = math.prod(x.shape[axis] for axis in kept), math.prod(x.shape[axis] for axis in axes)
+        x, y = (self.transpose(each, (*kept, *axes)) for each in (x, y))
+        return self.reshape(self.matmul(self.reshape(x, (rows, 1, count)), self.reshape(y, (rows, count, 1))), shape)
+
+    def of_rows(self, first: tuple[Value, Value], second: tuple[Value, Value]) -> Value:
+        """The sum of two products: of a value [.., rows, count] with one number for each of its rows [.., rows, 1]."""
+        lead, count = first[0].shape[:-1], first[0].shape[-1]
+        rows = math.prod(lead)
+        values = [self.reshape(value, (rows, 1, count)) for value, _ in (first, second)]
+        factors = [self.reshape(factor, (rows, 1, 1)) for _, factor in (first, second)]
+        product = self.matmul(
+            self.emit(Concat(3), *factors, hint="factors"), self.emit(Concat(2), *values, hint="stacked")
+        )
+        return self.reshape(product, (*lead, count))
+
     # Choices
 
     def negative(self, x: Value) -> Value:
