@@ -79,7 +79,7 @@ impl SharedData<'_> {
                 "a data set of {rows} rows, which come in more than {PIECES} pieces: share it in parts"
             ));
         }
-        let components = party.components(&party.constant(&Tensor::zeros(&[1]))).len();
+        let components = party.components(&party.constant(&Tensor::zeros([1]))).len();
         let bytes = row_bytes(&form, components, self.ring).saturating_mul((*rows).into());
         self.store.check_room(&self.program, name, &self.client.name, (bytes, self.client.budget.data))?;
         Ok(form.elements().fold(0usize, usize::saturating_add).saturating_mul(piece))
