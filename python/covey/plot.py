@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -16,6 +16,7 @@ from covey.result import NodeProfile, Profile
 if TYPE_CHECKING:
     from covey.cost_comparison import CostComparison
     from covey.trade_off import TradeOff
+    from covey.training.trainer import Epoch
 
 DOTS = 120
 """Dots an inch."""
@@ -139,6 +140,33 @@ def draw_trade_off(trade_off: TradeOff) -> Plot:
     axes.set_xlabel(trade_off.cost.replace("$", r"\$"))
     axes.set_ylabel(trade_off.accuracy.replace("$", r"\$"))
     axes.legend(loc="best")
+    return Plot(figure)
+
+
+def draw_training(epochs: Sequence[Epoch], title: str) -> Plot:
+    """The losses that opened, by the steps of each, and their mean in each epoch; the accuracy of each epoch."""
+    figure = _figure()(figsize=(9, 4), layout="constrained")
+    rated = [epoch for epoch in epochs if epoch.accuracy is not None]
+    panels = figure.subplots(1, 2 if rated else 1, squeeze=False)[0]
+    middles, steps, losses = [], [], []
+    for epoch in epochs:
+        # A run that was continued may lack the first ones.
+        before = (epoch.number - 1) * epoch.steps
+        between = epoch.steps / max(len(epoch.losses), 1)
+        steps += [before + between * (index + 1) for index in range(len(epoch.losses))]
+        losses += epoch.losses
+        middles.append(before + epoch.steps / 2)
+    panels[0].plot(steps, losses, color="tab:gray", linewidth=0.8, label="opened in a step")
+    means = [(middle, epoch.loss) for middle, epoch in zip(middles, epochs, strict=True) if epoch.loss is not None]
+    panels[0].plot(*zip(*means, strict=True), color="tab:red", marker="o", label="mean of an epoch")
+    panels[0].set_xlabel("steps")
+    panels[0].set_ylabel("loss")
+    panels[0].legend(loc="upper right")
+    if rated:
+        panels[1].plot([epoch.number for epoch in rated], [epoch.accuracy for epoch in rated], marker="o")
+        panels[1].set_xlabel("epochs")
+        panels[1].set_ylabel("part of labels right before each step")
+    figure.suptitle(title)
     return Plot(figure)
 
 

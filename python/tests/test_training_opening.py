@@ -167,6 +167,11 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
     call += ["--batch", BATCH, "--epochs", EPOCHS, "--protocol", "clear", "--open-losses"]
     said = command.succeeds(*call, "epoch").out
     assert said.count("loss ") == said.count("right") == EPOCHS
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "losses.png"
+    command.succeeds(*call, "3", "--plot", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    command.refuses(*call, "never", "--plot", picture, saying="opens no losses")
     said = command.succeeds(*call, "never").out
     assert "loss" not in said and said.count(f"{STEPS} steps") == EPOCHS
     compiled_call = [*call, "epoch", "--steps-per-epoch", 7]

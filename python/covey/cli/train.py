@@ -106,6 +106,12 @@ Out = Annotated[
         "--out", "-o", metavar="FILE", help="Open the weights at the end and write them: .npz, or the model's format."
     ),
 ]
+PlotFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot", metavar="FILE.png", help="Draw losses and accuracy, anew after each epoch (needs matplotlib)."
+    ),
+]
 Checkpoints = Annotated[
     Path | None,
     typer.Option(
@@ -153,6 +159,7 @@ def train(
     serve: Serve = None,
     no_serve: NoServe = False,
     out: Out = None,
+    plot: PlotFile = None,
     checkpoints: Checkpoints = None,
     every: Every = 50,
     patience: Patience = 10.0,
@@ -168,6 +175,7 @@ def train(
     """Train a model privately: the parties learn neither samples nor weights, and keep the weights as shares."""
     from covey.importers.source import is_model_file
     from covey.model import load
+    from covey.plot import check_plot, draw_training
     from covey.training.files import write
     from covey.training.patience import again_until
     from covey.training.run_file import RunFile
@@ -181,6 +189,7 @@ def train(
     if not data_set and (data is None or labels is None):
         raise OptionError("give --data x.npy and --labels y.npy: what to train on")
     _check_out(out, model)
+    check_plot(plot)
     if serve is not None and (compile_only is None or not is_model_file(model)):
         raise OptionError(
             "--serve names the file of a program that is compiled with the job: give a model and --compile job.covey. "
@@ -227,7 +236,13 @@ def train(
                 f"which losses open is part of the job '{model}': leave out --open-losses, or compile it again with it"
             )
         loaded = load(model, weights=weights)
+    if plot is not None and not loaded.program.outputs:
+        raise OptionError(
+            "this job opens no losses (--open-losses never), so there is nothing to draw: leave out --plot"
+        )
     kind = protocol_of(config, None) if config is not None else check_protocol(protocol)
+
+    shown: list[Epoch] = []
 
     def attempt(opened: Callable[[], None]) -> None:
         with session_of(loaded, kind, config, local, parties, timeout, device, as_json) as session:
@@ -242,6 +257,9 @@ def train(
                 samples = SharedData(data_set, _tell) if data_set else data
                 for epoch in trainer.fit(samples, labels, epochs, seed=seed, progress=report):
                     _show(epoch, as_json)
+                    shown.append(epoch)
+                    if plot is not None and epoch.loss is not None:
+                        draw_training(shown, f"{loaded.program.name} on {kind}").save(plot)
             if serving is not None:
                 version = trainer.serve()
                 console.note(
