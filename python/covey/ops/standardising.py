@@ -16,7 +16,10 @@ from covey._proto import program_pb2 as pb
 from covey.interval import Array, Interval, integer_bits, of_sums
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import MARGIN, Lowered, Lowering
+from covey.ops.mul import Mul
 from covey.ops.quotient import Inverse, Quotient
+from covey.ops.reshape import Reshape
+from covey.ops.transpose import Transpose
 from covey.ops.window import MOST_STEPS, Window
 from covey.rounding import half_added, rounded
 from covey.steps import in_shape_of_result, interim
@@ -319,6 +322,29 @@ def _scale(real: float, available: int) -> int:
     return (available - 1 - max(0, math.frexp(real)[1])) // 2
 
 
+def _scaled_rows(build: Builder, x: Value) -> tuple[Value, Value] | None:
+    """A value [.., rows, count] without a secret factor of each row, and these factors [.., rows, 1], if it has any."""
+    moves: list[Op] = []
+    value, node = x, build.producers.get(x.name)
+    while node is not None and isinstance(node.op, Reshape | Transpose):
+        moves.insert(0, node.op)
+        value = build.graph.values[node.inputs[0]]
+        node = build.producers.get(value.name)
+    if node is None or not isinstance(node.op, Mul):
+        return None
+    moved, factor = sorted((build.graph.values[name] for name in node.inputs), key=lambda each: -each.size)
+    if not (factor.batched and moved.batched and moved.shape == value.shape):
+        return None
+    places = np.broadcast_to(np.arange(float(factor.size)).reshape(factor.shape), value.shape)[None]
+    for move in moves:
+        places = move.reference(places)
+    if not np.array_equal(places[0, ..., 0].ravel(), np.arange(factor.size)) or np.ptp(places, axis=-1).any():
+        return None
+    for move in moves:
+        moved = build.emit(move, moved, hint="moved")
+    return moved, build.reshape(factor, (*x.shape[:-1], 1))
+
+
 @dataclass(frozen=True)
 class Standardised(Quotient):
     """x over the root of the mean of its row's squares, which the second operand is the sum of."""
@@ -334,6 +360,11 @@ class Standardised(Quotient):
             return super().gradient(build, inputs, result, gradient)
         # Both ways to x at once: the row's products with its own direction are taken off.
         factor = build.emit(Inverse(2, self.over), y, hint="inverse")
+        scaled = _scaled_rows(build, gradient)
+        if scaled is not None:
+            # A number that each row is multiplied by behind this is one of the row's, too.
+            gradient, scale = scaled
+            factor = build.mul(factor, scale)
         inner = build.products_to(gradient, result, (*result.shape[:-1], 1))
         along = build.mul(build.affine(inner, -1.0 / self.over), factor)
         return [build.of_rows((gradient, factor), (result, along)), None]
