@@ -226,21 +226,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("LeNet on MNIST is skipped: --mnist (MNIST=) names the folder of its files", file=sys.stderr)
     if not found or chosen.seeds < 2:
         parser.error("no case of such a name is left" if not found else "an interval takes at least 2 seeds")
+    if not chosen.json:
+        print(
+            "| case | trained on, held out | epochs | seeds | float32 | private | difference | 95 % interval | wanted "
+            f"| weights in {chosen.protocol} | s | holds |\n|" + "---|" * 12
+        )
     rows = []
     for case in found:
         try:
             rows.append(measure(case, chosen.seeds, chosen.protocol))
         except covey.CoveyError as error:
             print(f"error: {case.name}: {error}", file=sys.stderr)
+            continue
+        if not chosen.json:
+            print(line(rows[-1]), flush=True)
     if chosen.json:
         print(json.dumps([described(row) for row in rows], indent=2, allow_nan=False))
-    else:
-        print(
-            "| case | trained on, held out | epochs | seeds | float32 | private | difference | 95 % interval | wanted "
-            f"| weights in {chosen.protocol} | s | holds |"
-        )
-        print("|" + "---|" * 12)
-        print(*map(line, rows), sep="\n")
     return 0 if len(rows) == len(found) and all(row.passed for row in rows) else 1
 
 
