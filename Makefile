@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint training operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies conformance deny instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
+.PHONY: help demo test lint training training-accuracy operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies conformance deny instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -30,6 +30,7 @@ help:
 	@echo "make store-kills  processes killed while they use what is in store; RUNS=1000 of each kind"
 	@echo "make bad-input  every mistake a user can make, over every protocol"
 	@echo "make training  steps of LeNet in every protocol against the specification, bit for bit; STEPS=50, BATCH=8, JSON=1"
+	@echo "make training-accuracy  real data trained privately and in PyTorch, their accuracies compared; SEEDS=10, CASES=cnn,mlp, MNIST=folder, JSON=1"
 	@echo "make bounds  random and adversarial models against their bounds; MODELS=5000 in the clear, PRIVATE=500 privately"
 	@echo "make fuzz   damaged files and messages for every parser; SECONDS=60 for each"
 	@echo "make abuse  parties that serve two clients, flooded by strangers and a third; SECONDS=60 for all attacks, JSON=1"
@@ -191,6 +192,11 @@ QUERIES ?= 100000
 training: $(VENV)/ready
 	$(BIN)/python python/tests/training_exact.py --steps $(or $(STEPS),50) --batch $(or $(BATCH),8) $(if $(JSON),--json)
 
+# Needs torch and scikit-learn. MNIST is a folder of its files, without which that case is skipped.
+training-accuracy: $(VENV)/ready
+	$(ONE_THREAD) $(BIN)/python python/tests/training_accuracy.py --seeds $(or $(SEEDS),10) --protocol $(or $(PROTOCOL),trio) \
+		$(if $(CASES),--cases "$(CASES)") $(if $(MNIST),--mnist $(MNIST)) $(if $(JSON),--json)
+
 soak: $(VENV)/installed
 	$(BIN)/python python/tests/soak.py --queries $(QUERIES) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(JSON),--json)
 
@@ -207,9 +213,9 @@ docs-commands: $(VENV)/ready
 new-user:
 	$(PYTHON) python/tests/new_user.py $(if $(FOLDER),--folder $(FOLDER)) $(PAGES)
 
-# One that fails does not keep the others from running. Tools that are missing (Valgrind, a nightly Rust, cargo deny) count as failures.
+# One that fails does not keep the others from running. Tools that are missing (Valgrind, a nightly Rust, cargo deny, PyTorch) count as failures.
 NIGHTLY := lint test kills train-kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors variants conformance instruction-sets docs-commands \
-	constant-time miri asan soak training lpn lattice-security deny operations new-user
+	constant-time miri asan soak training training-accuracy lpn lattice-security deny operations new-user
 nightly:
 	@mkdir -p target/nightly; failed=""; for goal in $(NIGHTLY); do \
 		start=$$SECONDS; echo "== $$goal"; \
