@@ -42,9 +42,14 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
         Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"))
     };
     let ring = program.ring().into();
-    let (key, owner_name_kept) = (Some(Key(owner)), owner_name.clone());
-    let upload_kept = upload.clone();
-    let head = Head { name, ring, upload: upload_kept, owner: key, owner_name: owner_name_kept, trained: None };
+    let head = Head {
+        name,
+        ring,
+        upload: upload.clone(),
+        owner: Some(Key(owner)),
+        owner_name: owner_name.clone(),
+        trained: None,
+    };
     let mut writer = party.store.begin(head).map_err(stuck)?;
     writer.write(&program.to_bytes()).map_err(stuck)?;
     wire::send(connection, &ready(party), timeout)?;
