@@ -5,8 +5,8 @@
 A run is `covey train` with checkpoints. While it works, processes are killed and started again, one at a time: any
 party, the dealer, or the command itself, which is then called again as before. Every run must end with the weights of
 an undisturbed one to the last digit, and the losses that the last command tells must be those of the undisturbed run.
-The program that the job serves must then compute with these weights, in place of those that the owner shares anew
-before each run; a protocol that keeps weights at one party opens them only.
+The program that the job serves must then compute with these weights. Before each run the owner shares its own again.
+A protocol that keeps weights at one party serves none.
 Prints a line a run, and the seed of the random moments. Exit code 1 if anything did not hold.
 """
 

@@ -24,6 +24,20 @@ impl<'a> Others<'a> {
         wire::receive_control(control, from, &self.0.name(from)).map_err(|error| error.to_string())
     }
 
+    /// Says to all that it is as far, and waits until they are; `already` has said so before.
+    pub fn all_agree(self, control: &mut dyn Endpoint, already: Option<PeerId>) -> Result<(), String> {
+        self.tell(control, &StoreMessage::Agreed)?;
+        self.ids().filter(|from| Some(*from) != already).try_for_each(|from| self.hear_agreed(control, from))
+    }
+
+    /// Waits until one is as far.
+    pub fn hear_agreed(self, control: &mut dyn Endpoint, from: PeerId) -> Result<(), String> {
+        match self.hear(control, from)? {
+            StoreMessage::Agreed => Ok(()),
+            _ => Err(self.unexpected(from)),
+        }
+    }
+
     /// That one sent another message than its turn.
     pub fn unexpected(self, from: PeerId) -> String {
         format!("{} broke the format: an answer to another question", self.0.name(from))

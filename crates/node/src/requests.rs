@@ -264,7 +264,6 @@ impl Runs<'_> {
             let begun = Instant::now();
             *under_way = request_of(&request).map(|request| (request, begun));
             history.add(&request);
-            let is_question = request == SessionRequest::MayServeWeights;
             let (mut run, rows) = match request {
                 SessionRequest::Run(run) => (run, None),
                 SessionRequest::RunRows(asked) => (asked.run, Some(asked)),
@@ -303,7 +302,7 @@ impl Runs<'_> {
                     reply(&mut *control, &SessionReply::Resumed(chosen))?;
                     continue;
                 }
-                SessionRequest::MayServeWeights | SessionRequest::ServeWeights => {
+                asked_for @ (SessionRequest::MayServeWeights | SessionRequest::ServeWeights) => {
                     // It takes long until then, and the right may be taken back.
                     let may = || {
                         let asking = (self.current)();
@@ -325,7 +324,7 @@ impl Runs<'_> {
                         sharing: &sharing,
                         memory: self.memory,
                     };
-                    if is_question {
+                    if asked_for == SessionRequest::MayServeWeights {
                         let problem = may().and_then(|()| serving.check(executor.program())).err();
                         reply(&mut *control, &SessionReply::MayServe(problem))?;
                         continue;

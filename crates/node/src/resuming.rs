@@ -118,12 +118,7 @@ impl<'a> Checkpoints<'a> {
     ) -> Result<CarriedShares<AnyParty<W>>, String> {
         let job = self.of(name);
         let carried = self.store.load(&job, checkpoint, party, program)?;
-        self.others().tell(control, &StoreMessage::Agreed)?;
-        for from in self.others().ids() {
-            if self.others().hear(control, from)? != StoreMessage::Agreed {
-                return Err(self.others().unexpected(from));
-            }
-        }
+        self.others().all_agree(control, None)?;
         self.store.forget(&job, Some(checkpoint))?;
         self.sequence = Some((checkpoint.runs, checkpoint.batch));
         history.add(checkpoint);

@@ -124,12 +124,7 @@ impl SharedData<'_> {
         party.check().map_err(failed)?;
         let file = file.ok_or("a data set without rows")?.finish().map_err(stuck)?;
         // None is put in its place before all have all rows on their disks.
-        self.others().tell(control, &StoreMessage::Agreed)?;
-        for from in self.others().ids() {
-            if self.others().hear(control, from)? != StoreMessage::Agreed {
-                return Err(self.others().unexpected(from));
-            }
-        }
+        self.others().all_agree(control, None)?;
         file.put(self.store)?;
         history.add(&data_set);
         Ok(data_set)

@@ -50,12 +50,10 @@ pub(crate) struct Head {
     pub trained: Option<Trained>,
 }
 
-/// Parameters whose shares a training job made, in place of those that the owner shared.
+/// Parameters whose shares a training job made. The owner's stay in the file, unused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Trained {
-    /// The job's program.
-    pub job: Hex<32>,
     /// The version that the owner shared.
     pub shared: Hex<16>,
     /// The parameters, by their values' numbers.

@@ -18,7 +18,7 @@ use covey_protocols::any_party::{AnyParty, AnyShare};
 use covey_protocols::served::{Part, Sharing};
 use covey_ring::{Word, wire};
 use covey_runtime::CarriedShares;
-use covey_transport::{Endpoint, Network, PeerId};
+use covey_transport::{Endpoint, Network};
 use tracing::info;
 
 use crate::budget::{Charge, Memory};
@@ -126,17 +126,17 @@ impl Serving<'_> {
             }
         }
         let finished = writer.finished().map_err(stuck)?;
-        self.all_agree(control, None)?;
+        self.others.all_agree(control, None)?;
         // Of two sessions one is done before the other begins, in the order of P0's: the roles are the same in both.
         let leads = self.others.0.me() == FIRST;
         if !leads {
-            self.hear_agreed(control, FIRST)?;
+            self.others.hear_agreed(control, FIRST)?;
         }
         let other = held.head.upload.program;
         let _turn = self.store.serving.turn(other)?;
         may()?;
         self.store.check_current(&held)?;
-        self.all_agree(control, (!leads).then_some(FIRST))?;
+        self.others.all_agree(control, (!leads).then_some(FIRST))?;
         // Their names are of the former version.
         self.masks.delete(&other)?;
         self.stored_runs.delete_of_version(&held.head.upload.weights_version)?;
@@ -159,19 +159,6 @@ impl Serving<'_> {
         memory.grow(held.program_memory(), "the program that is served").map_err(no_room)?;
         let (served, payload) = held.open()?;
         Ok((held, served, payload, memory))
-    }
-
-    /// Says to all others that it is as far, and waits until they are; one may have said so `already`.
-    fn all_agree(&self, control: &mut dyn Endpoint, already: Option<PeerId>) -> Result<(), String> {
-        self.others.tell(control, &StoreMessage::Agreed)?;
-        self.others.ids().filter(|from| Some(*from) != already).try_for_each(|from| self.hear_agreed(control, from))
-    }
-
-    fn hear_agreed(&self, control: &mut dyn Endpoint, from: PeerId) -> Result<(), String> {
-        match self.others.hear(control, from)? {
-            StoreMessage::Agreed => Ok(()),
-            _ => Err(self.others.unexpected(from)),
-        }
     }
 
     /// The other program's weights, which must be of the same owner, for the same role among the same parties.
@@ -250,7 +237,6 @@ impl Serving<'_> {
         let components = made.first().map_or(0, |(_, share)| party.components(share).len());
         let bytes = |(id, _): &Made| wire::words_len(served.value(*id).elements(), served.ring()) as u64;
         let trained = Trained {
-            job: self.job.program,
             shared: held.shared_version(),
             parameters: made.iter().map(|(id, _)| id.index() as u32).collect(),
             components,

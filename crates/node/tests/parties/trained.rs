@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use covey_client::{Resumption, Session, share_weights};
 use covey_messages::PhaseMessage::{Joint, Online};
-use covey_messages::SessionRequest;
+use covey_messages::{Hex, SessionRequest};
 use covey_program::{ProgramBuilder, ProgramHash, Rounding, ValueId, Weights, op};
 use covey_protocols::clear::OnViolation;
 use covey_protocols::kind::ProtocolKind::{Beaver, Quad, Trio, TwoParty};
@@ -122,6 +122,20 @@ fn train(cluster: &Cluster, seeds: &[u64]) {
     let steps: Vec<_> = seeds.iter().map(|seed| steps(*seed)).collect();
     session.infer_all(Joint, &steps, &mut |_| {}).unwrap();
     session.serve_weights().unwrap();
+}
+
+/// A session, told party by party, that continues after one step.
+fn resumed(cluster: &Cluster, training: &Model) -> Raw {
+    let mut session = open(cluster, training);
+    session.infer_all(Joint, &[steps(1)], &mut |_| {}).unwrap();
+    session.keep(JOB).unwrap();
+    drop(session);
+    let mut raw = Raw::open(cluster, training);
+    ask(&mut raw, cluster.roles().into_iter().map(|role| (role, SessionRequest::Resume(Hex(JOB)))));
+    for role in cluster.roles() {
+        answer(&mut raw, role, cluster).unwrap();
+    }
+    raw
 }
 
 fn share_both(cluster: &Cluster) -> (Model, Model) {
@@ -326,15 +340,7 @@ fn sessions_that_serve_at_once_leave_the_parties_with_one_version() {
 fn what_one_party_alone_is_asked_for_keeps_nobody_from_serving() {
     let cluster = Cluster::start_of(Trio);
     let (training, model) = share_both(&cluster);
-    let mut session = open(&cluster, &training);
-    session.infer_all(Joint, &[steps(1)], &mut |_| {}).unwrap();
-    session.keep(JOB).unwrap();
-    drop(session);
-    let mut raw = Raw::open(&cluster, &training);
-    ask(&mut raw, cluster.roles().into_iter().map(|role| (role, SessionRequest::Resume(covey_messages::Hex(JOB)))));
-    for role in cluster.roles() {
-        answer(&mut raw, role, &cluster).unwrap();
-    }
+    let mut raw = resumed(&cluster, &training);
     ask(&mut raw, [(0, SessionRequest::ServeWeights)]);
     train(&cluster, &[2]);
     infers(&mut open(&cluster, &model), &trained(&[2]), 3);
@@ -359,18 +365,9 @@ fn material_of_replaced_weights_is_not_stored() {
 fn no_two_parties_serve_different_moments() {
     let cluster = Cluster::start_of(Trio);
     let (training, model) = share_both(&cluster);
-    // Checkpoints of two moments, of which the parties are to continue from one each.
-    let mut session = open(&cluster, &training);
-    session.infer_all(Joint, &[steps(1)], &mut |_| {}).unwrap();
-    session.keep(JOB).unwrap();
-    drop(session);
-    let mut raw = Raw::open(&cluster, &training);
-    ask(&mut raw, cluster.roles().into_iter().map(|role| (role, SessionRequest::Resume(covey_messages::Hex(JOB)))));
-    for role in cluster.roles() {
-        answer(&mut raw, role, &cluster).unwrap();
-    }
+    let mut raw = resumed(&cluster, &training);
     // One is asked to forget something first: what they were asked differs.
-    ask(&mut raw, [(2, SessionRequest::Forget(covey_messages::Hex([1; 16])))]);
+    ask(&mut raw, [(2, SessionRequest::Forget(Hex([1; 16])))]);
     answer(&mut raw, 2, &cluster).unwrap();
     let asked = cluster.roles().into_iter().map(|role| (role, SessionRequest::ServeWeights));
     let refused = refusal(&mut raw, &cluster, asked);
