@@ -213,6 +213,19 @@ fn convolutions_in_tiles() {
     check_conv::<u32>(&padded((90, 100), [20, 15], [0, 2, 0, 2]), 2, 3, 1 << 16);
 }
 
+/// Kernels wider than what they yield, which the products take by columns: padded on any side, in several blocks of columns and of depth.
+#[test]
+fn gradients_of_weights() {
+    let wide = |channels, (input, kernel), pads, stride| {
+        ConvGeometry { input, kernel, pads, ..square(channels, 9, 3, stride, 1) }.checked().unwrap()
+    };
+    check_conv::<u64>(&wide((9, 6), ([28, 28], [24, 24]), [0; 4], 1), 1, 2, 1 << 16);
+    check_conv::<u64>(&wide((5, 7), ([14, 14], [10, 10]), [0; 4], 1), 6, 2, 1 << 16);
+    check_conv::<u32>(&wide((4, 16), ([8, 9], [8, 9]), [1; 4], 1), 20, 1, 1 << 16);
+    check_conv::<u64>(&wide((3, 9), ([7, 6], [8, 7]), [2, 1, 0, 3], 1), 8, 2, 300);
+    check_conv::<u32>(&wide((2, 5), ([11, 12], [8, 9]), [1, 2, 1, 2], 2), 9, 3, 1 << 16);
+}
+
 #[test]
 fn layers_that_pass_the_kernels_blocks() {
     check_conv::<u32>(&square((40, 33), 30, 3, 1, 1), 1, 3, 1 << 18);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use covey_ring::Word;
 
 use super::ConvGeometry;
-use crate::gemm::Panels;
+use crate::gemm::{self, Panels};
 
 /// Row (part, channel, kernel row, kernel column), column (image, output row, output column): the input that output position
 /// multiplies with that weight, 0 in the padding.
@@ -40,9 +40,10 @@ impl<'a, W: Word> Patches<'a, W> {
 /// Output positions `0..output` along one axis that read inside `0..input`: position `o` reads `o * stride + shift - pad`.
 #[inline(always)]
 pub(super) fn inside(output: usize, input: usize, stride: usize, shift: usize, pad: usize) -> Range<usize> {
-    let first = if pad > shift { (pad - shift).div_ceil(stride) } else { 0 };
-    let end = if input + pad > shift { (input + pad - shift - 1) / stride + 1 } else { 0 };
-    first.min(output)..end.clamp(first.min(output), output)
+    // Most strides are 1, and divisions take longer than the copies that they bound.
+    let steps = |distance: usize| if stride == 1 { distance } else { distance.div_ceil(stride) };
+    let first = steps(pad.saturating_sub(shift)).min(output);
+    first..steps((input + pad).saturating_sub(shift)).clamp(first, output)
 }
 
 impl<W: Word> Panels<W> for Patches<'_, W> {
@@ -65,9 +66,67 @@ impl<W: Word> Panels<W> for Patches<'_, W> {
         // SAFETY: as the caller promises.
         unsafe { super::tiles::pack(self, rows, columns, panel, out) }
     }
+
+    /// Where kernels are wider than what they yield, as those of a weight's gradient are: an input row meets a kernel row word by word.
+    fn has_long_columns(&self) -> bool {
+        let geometry = self.geometry;
+        geometry.dilations[1] == 1 && geometry.kernel[1] > self.output[1]
+    }
+
+    #[inline(always)]
+    fn pack_columns(&self, rows: Range<usize>, columns: Range<usize>, out: &mut [W]) {
+        if !self.has_long_columns() {
+            return gemm::transpose(self, rows, columns, out);
+        }
+        let (depth, count) = (self.geometry.depth(), rows.len());
+        for (column, out) in columns.zip(out.chunks_exact_mut(count.max(1))) {
+            let mut row = rows.start;
+            while row < rows.end {
+                let (part, within) = (row / depth, row % depth);
+                let few = (depth - within).min(rows.end - row);
+                self.pack_column(self.parts[part], within..within + few, column, &mut out[row - rows.start..][..few]);
+                row += few;
+            }
+        }
+    }
 }
 
 impl<W: Word> Patches<'_, W> {
+    /// Rows of one part of one column, by runs of kernel columns, which are neighbours.
+    #[inline(always)]
+    fn pack_column(&self, x: &[W], rows: Range<usize>, column: usize, out: &mut [W]) {
+        let &Patches { geometry, output: [height, width], group, first, .. } = self;
+        let ([height_in, width_in], [kernel_rows, kernel_columns]) = (geometry.input, geometry.kernel);
+        let (channels, positions) = (geometry.in_channels / geometry.groups, height * width);
+        let plane = height_in * width_in;
+        let (image, position) = ((first + column) / positions, (first + column) % positions);
+        let image = &x[(image * geometry.in_channels + group * channels) * plane..][..channels * plane];
+        // What the kernel's first row and column read, counted from the padding's edge.
+        let (top, left) = (position / width * geometry.strides[0], position % width * geometry.strides[1]);
+        let valid = geometry.pads[1].saturating_sub(left)..(width_in + geometry.pads[1]).saturating_sub(left);
+        let mut row = rows.start;
+        while row < rows.end {
+            let (line, from) = (row / kernel_columns, row % kernel_columns);
+            let run = (kernel_columns - from).min(rows.end - row);
+            let out = &mut out[row - rows.start..][..run];
+            let (channel, kernel_row) = (line / kernel_rows, line % kernel_rows);
+            let row_in = (top + kernel_row * geometry.dilations[0]).wrapping_sub(geometry.pads[0]);
+            if row_in < height_in {
+                let read = valid.start.clamp(from, from + run)..valid.end.clamp(from, from + run);
+                let (first, end) = (read.start - from, read.end.max(read.start) - from);
+                clear(&mut out[..first]);
+                clear(&mut out[end..]);
+                if first < end {
+                    let start = channel * plane + row_in * width_in + left + read.start - geometry.pads[1];
+                    copy(&image[start..], 1, &mut out[first..end]);
+                }
+            } else {
+                clear(out);
+            }
+            row += run;
+        }
+    }
+
     /// [`Panels::pack`] of rows of one part.
     #[inline(always)]
     fn pack_part(&self, x: &[W], rows: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]) {
@@ -93,14 +152,14 @@ impl<W: Word> Patches<'_, W> {
                     let valid = inside(width, width_in, geometry.strides[1], shift, geometry.pads[1]);
                     let first = valid.start.clamp(from, from + run) - from;
                     let end = valid.end.clamp(from + first, from + run) - from;
-                    out[..first].fill(W::ZERO);
-                    out[end..].fill(W::ZERO);
+                    clear(&mut out[..first]);
+                    clear(&mut out[end..]);
                     if first < end {
                         let start = (from + first) * geometry.strides[1] + shift - geometry.pads[1];
                         copy(&row[start..], geometry.strides[1], &mut out[first..end]);
                     }
                 } else {
-                    out.fill(W::ZERO);
+                    clear(out);
                 }
                 kernel_column += 1;
                 if kernel_column == kernel[1] {
@@ -119,8 +178,47 @@ impl<W: Word> Patches<'_, W> {
 #[inline(always)]
 fn copy<W: Word>(from: &[W], stride: usize, to: &mut [W]) {
     match stride {
-        1 => to.copy_from_slice(&from[..to.len()]),
+        1 => copy_run(&from[..to.len()], to),
         2 => to.iter_mut().zip(from.chunks(2)).for_each(|(to, from)| *to = from[0]),
         _ => to.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, &from)| *to = from),
     }
+}
+
+/// Does `each` with a run's length, as a constant where the run is so short that a call takes longer than the words.
+macro_rules! by_length {
+    ($len:expr, $each:ident, $long:expr) => {
+        match $len {
+            0 => {}
+            1 => $each!(1),
+            2 => $each!(2),
+            3 => $each!(3),
+            4 => $each!(4),
+            5 => $each!(5),
+            6 => $each!(6),
+            7 => $each!(7),
+            8 => $each!(8),
+            _ => $long,
+        }
+    };
+}
+
+/// Equal lengths.
+#[inline(always)]
+fn copy_run<W: Word>(from: &[W], to: &mut [W]) {
+    macro_rules! words {
+        ($n:literal) => {
+            to[..$n].copy_from_slice(&from[..$n])
+        };
+    }
+    by_length!(to.len(), words, to.copy_from_slice(from))
+}
+
+#[inline(always)]
+fn clear<W: Word>(to: &mut [W]) {
+    macro_rules! words {
+        ($n:literal) => {
+            to[..$n].copy_from_slice(&[W::ZERO; $n])
+        };
+    }
+    by_length!(to.len(), words, to.fill(W::ZERO))
 }

@@ -79,8 +79,8 @@ impl<W: Word> Vector for Ymm<W> {
 pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mut [W]) {
     // SAFETY: as the caller promises.
     unsafe {
-        if product.n <= skinny::FEW_COLUMNS {
-            skinny::few_columns::<Ymm<W>, B>(product, c)
+        if skinny::goes_by_columns(product) {
+            skinny::by_columns::<Ymm<W>, B>(product, c)
         } else {
             blocked::<Ymm<W>, B, 4, 2>(product, c)
         }

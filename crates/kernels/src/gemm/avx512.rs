@@ -87,8 +87,8 @@ fn multiply_64(x: __m512i, y: __m512i) -> __m512i {
 pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mut [W]) {
     // SAFETY: as the caller promises.
     unsafe {
-        if product.n <= skinny::FEW_COLUMNS {
-            skinny::few_columns::<Zmm<W>, B>(product, c)
+        if skinny::goes_by_columns(product) {
+            skinny::by_columns::<Zmm<W>, B>(product, c)
         } else {
             blocked::<Zmm<W>, B, 8, 3>(product, c)
         }

@@ -9,6 +9,7 @@ use covey_ring::Word;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 use super::amx;
 use super::lanes::Vector;
+use crate::scratch::{Scratch, Use};
 
 /// The right operand, given panel by panel: a matrix, or what a convolution makes of an image.
 pub(crate) trait Panels<W: Word> {
@@ -16,12 +17,42 @@ pub(crate) trait Panels<W: Word> {
     /// row alone.
     fn pack(&self, rows: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]);
 
+    /// Whether words of a column are more often neighbours than words of a row.
+    fn has_long_columns(&self) -> bool {
+        false
+    }
+
+    /// Writes the block `rows` × `columns` to `out`, column after column.
+    #[inline(always)]
+    fn pack_columns(&self, rows: Range<usize>, columns: Range<usize>, out: &mut [W]) {
+        transpose(self, rows, columns, out);
+    }
+
     /// Packs the block `rows` × `columns` into tiles of limbs: panels of 16 columns, `panel` bytes apart.
     ///
     /// # Safety
     /// As for [`amx::pack_rows`]; there are rows and columns.
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
     unsafe fn tiles(&self, rows: Range<usize>, columns: Range<usize>, panel: usize, out: *mut u8);
+}
+
+/// [`Panels::pack_columns`] by way of rows.
+#[inline(always)]
+pub(crate) fn transpose<W: Word>(
+    panels: &(impl Panels<W> + ?Sized),
+    rows: Range<usize>,
+    columns: Range<usize>,
+    out: &mut [W],
+) {
+    let (count, few) = (rows.len(), columns.len());
+    let mut packed = Scratch::new(Use::Left, count * few * W::BYTES);
+    let packed = &mut packed.words::<W>()[..count * few];
+    panels.pack(rows, columns, few, packed);
+    for (column, out) in out.chunks_exact_mut(count.max(1)).enumerate() {
+        for (out, row) in out.iter_mut().zip(packed.chunks_exact(few)) {
+            *out = row[column];
+        }
+    }
 }
 
 /// A row-major matrix whose rows lie in parts, one after another.
@@ -117,7 +148,8 @@ pub(super) unsafe fn blocked<V: Vector, B: Panels<V::Word>, const MR: usize, con
     let &Product { m, n, k, a, stride: row, b, columns } = product;
     let width = NV * V::LANES;
     let held = (PANELS_BYTES / (DEPTH * V::Word::BYTES) / width).max(1) * width;
-    let mut panels = vec![V::Word::ZERO; DEPTH.min(k) * held.min(n.next_multiple_of(V::LANES))];
+    let mut panels = Scratch::new(Use::Right, DEPTH.min(k) * held.min(n.next_multiple_of(V::LANES)) * V::Word::BYTES);
+    let panels = panels.words::<V::Word>();
     for j0 in (0..n).step_by(held) {
         let j1 = n.min(j0 + held);
         for k0 in (0..k).step_by(DEPTH) {

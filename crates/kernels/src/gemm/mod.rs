@@ -22,7 +22,7 @@ use crate::{dispatch, threads};
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 pub(crate) use amx::permitted as tiles_permitted;
-pub(crate) use blocked::{Columns, Matrix, Panels, Product};
+pub(crate) use blocked::{Columns, Matrix, Panels, Product, transpose};
 use skinny::FEW_COLUMNS;
 pub(crate) use skinny::{FEW_ROWS, FewRows};
 

@@ -55,9 +55,9 @@ impl<W: Word, const N: usize> Vector for Array<W, N> {
 pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mut [W]) {
     // SAFETY: arrays need no instruction set; sizes are as the caller promises.
     unsafe {
-        match (product.n <= skinny::FEW_COLUMNS, W::BITS) {
-            (true, 32) => skinny::few_columns::<Array<W, 4>, B>(product, c),
-            (true, _) => skinny::few_columns::<Array<W, 2>, B>(product, c),
+        match (skinny::goes_by_columns(product), W::BITS) {
+            (true, 32) => skinny::by_columns::<Array<W, 4>, B>(product, c),
+            (true, _) => skinny::by_columns::<Array<W, 2>, B>(product, c),
             (false, 32) => blocked::<Array<W, 4>, B, 4, 2>(product, c),
             (false, _) => blocked::<Array<W, 2>, B, 4, 2>(product, c),
         }

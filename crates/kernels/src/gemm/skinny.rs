@@ -5,6 +5,7 @@ use covey_ring::Word;
 
 use super::blocked::{Panels, Product};
 use super::lanes::Vector;
+use crate::scratch::{Scratch, Use};
 
 /// At most this many columns make a product of few columns.
 pub(crate) const FEW_COLUMNS: usize = 16;
@@ -12,28 +13,32 @@ pub(crate) const FEW_COLUMNS: usize = 16;
 pub(crate) const FEW_ROWS: usize = 4;
 /// Words of the transposed right operand held at once: 64 KiB of u32.
 const HELD: usize = 16 << 10;
+/// Columns of it.
+const COLUMNS: usize = 128;
 
-/// `c += a · b` with few columns: dot products of rows of `a` with columns of `b`, four by four.
+/// Whether dot products with columns do better than multiples of rows.
+pub(super) fn goes_by_columns<W: Word, B: Panels<W>>(product: &Product<'_, W, B>) -> bool {
+    product.n <= FEW_COLUMNS || product.b.has_long_columns()
+}
+
+/// `c += a · b` by dot products of rows of `a` with columns of `b`, four by four.
 ///
 /// # Safety
 /// The processor has `V`'s instruction set. Slices are long enough for the sizes.
 #[inline(always)]
-pub(super) unsafe fn few_columns<V: Vector, B: Panels<V::Word>>(product: &Product<'_, V::Word, B>, c: &mut [V::Word]) {
+pub(super) unsafe fn by_columns<V: Vector, B: Panels<V::Word>>(product: &Product<'_, V::Word, B>, c: &mut [V::Word]) {
     let &Product { m, n, k, a, stride, b, columns } = product;
-    let depth = (HELD / n).min(k);
-    let (mut packed, mut transposed) = (vec![V::Word::ZERO; depth * n], vec![V::Word::ZERO; depth * n]);
-    for k0 in (0..k).step_by(depth) {
-        let depth = depth.min(k - k0);
-        b.pack(k0..k0 + depth, 0..n, n, &mut packed[..depth * n]);
-        for (column, out) in transposed.chunks_exact_mut(depth).take(n).enumerate() {
-            for (out, row) in out.iter_mut().zip(packed.chunks_exact(n)) {
-                *out = row[column];
-            }
-        }
+    let held = n.min(COLUMNS);
+    let depth = (HELD / held).min(k);
+    let mut transposed = Scratch::new(Use::Right, depth * held * V::Word::BYTES);
+    let transposed = transposed.words::<V::Word>();
+    for (j0, k0) in (0..n).step_by(held).flat_map(|j0| (0..k).step_by(depth).map(move |k0| (j0, k0))) {
+        let (held, depth) = (held.min(n - j0), depth.min(k - k0));
+        b.pack_columns(k0..k0 + depth, j0..j0 + held, &mut transposed[..depth * held]);
         for i in (0..m).step_by(4) {
-            for j in (0..n).step_by(4) {
+            for j in (0..held).step_by(4) {
                 let dots = Dots { a: &a[i * stride + k0..], stride, b: &transposed[j * depth..], depth };
-                let (rows, few) = (4.min(m - i), 4.min(n - j));
+                let (rows, few) = (4.min(m - i), 4.min(held - j));
                 // SAFETY: as the caller promises.
                 let sums = unsafe {
                     match (rows, few) {
@@ -41,12 +46,15 @@ pub(super) unsafe fn few_columns<V: Vector, B: Panels<V::Word>>(product: &Produc
                         (4, 3) => dots.run::<V, 4, 3>(),
                         (4, 2) => dots.run::<V, 4, 2>(),
                         (4, 1) => dots.run::<V, 4, 1>(),
+                        (3, 4) => dots.run::<V, 3, 4>(),
+                        (2, 4) => dots.run::<V, 2, 4>(),
+                        (1, 4) => dots.run::<V, 1, 4>(),
                         _ => dots.one_by_one::<V>(rows, few),
                     }
                 };
                 for (r, sums) in sums[..rows].iter().enumerate() {
                     for (q, &sum) in sums[..few].iter().enumerate() {
-                        let c = &mut c[(i + r) * columns.row + columns.offset(j + q)];
+                        let c = &mut c[(i + r) * columns.row + columns.offset(j0 + j + q)];
                         *c = c.add(sum);
                     }
                 }
