@@ -65,6 +65,10 @@ impl Operator for Gather {
         most(operands)
     }
 
+    fn rearranges(&self) -> bool {
+        true
+    }
+
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         let samples = arguments.result.batched.then_some(arguments.batch);
         gather(protocol, &*arguments.share(protocol, 0)?, &self.axes, samples).map(Shared::Integers)

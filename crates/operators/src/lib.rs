@@ -105,6 +105,16 @@ impl Op {
         dispatch!(self, op => op.depends_on_run())
     }
 
+    /// [`Operator::rearranges`].
+    pub fn rearranges(&self) -> bool {
+        dispatch!(self, op => op.rearranges())
+    }
+
+    /// [`Operator::factor_elements`].
+    pub fn factor_elements(&self, operand: &Value, result: &Value) -> usize {
+        dispatch!(self, op => op.factor_elements(operand, result))
+    }
+
     /// [`Operator::scratch_elements`].
     pub fn scratch_elements(&self, x: &Value, result: &Value) -> usize {
         dispatch!(self, op => op.scratch_elements(x, result))

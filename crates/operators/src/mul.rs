@@ -22,6 +22,11 @@ impl Operator for Mul {
         Fusion::Product
     }
 
+    /// The smaller operand is stretched first.
+    fn factor_elements(&self, _: &Value, result: &Value) -> usize {
+        result.elements()
+    }
+
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         mul(protocol, arguments.operand(0)?, arguments.operand(1)?, arguments.truncate).map(Shared::Integers)
     }

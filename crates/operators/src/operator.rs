@@ -56,6 +56,16 @@ pub trait Operator: Sized {
         0
     }
 
+    /// Says whether its result is elements of the first operand in other places, and zeros.
+    fn rearranges(&self) -> bool {
+        false
+    }
+
+    /// Counts the elements of one operand of a product as they are multiplied.
+    fn factor_elements(&self, operand: &Value, _result: &Value) -> usize {
+        operand.elements()
+    }
+
     /// Gives b with |y| < 2^b for every element y of the result, if the operand of a shift keeps its bound, from such bounds of the
     /// operands. A calibrated bound says less.
     fn certain_bits(&self, _operands: &[u32], _ring: Ring) -> u32 {

@@ -61,6 +61,10 @@ impl Operator for Pad {
         self.value.unsigned_abs()
     }
 
+    fn rearranges(&self) -> bool {
+        self.value == 0
+    }
+
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         pad(protocol, &*arguments.share(protocol, 0)?, &self.before, &self.after, self.value).map(Shared::Integers)
     }

@@ -31,6 +31,10 @@ impl Operator for Reshape {
         most(operands)
     }
 
+    fn rearranges(&self) -> bool {
+        true
+    }
+
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         reshape(protocol, &*arguments.share(protocol, 0)?, &arguments.shape()).map(Shared::Integers)
     }

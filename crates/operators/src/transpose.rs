@@ -44,6 +44,10 @@ impl Operator for Transpose {
         most(operands)
     }
 
+    fn rearranges(&self) -> bool {
+        true
+    }
+
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
         transpose(protocol, &*arguments.share(protocol, 0)?, &self.permutation).map(Shared::Integers)
     }

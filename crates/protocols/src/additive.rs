@@ -23,11 +23,6 @@ impl<W: Word> Arith<W> {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-
-    /// The elements of a tile.
-    pub(crate) fn tile(&self, range: Range<usize>) -> Buffer<W> {
-        Buffer::copy_of(&self.0.data()[range])
-    }
 }
 
 /// One party's share of bit planes. Not `Debug`.

@@ -254,6 +254,10 @@ impl<P: Served> Linear for Erased<P> {
         Ok(AnyWeight(Box::new(self.0.prepare_value(value, source::<P>(from), geometry, placement)?)))
     }
 
+    fn open_operand(&mut self, x: &AnyShare) -> Result<Option<AnyShare>> {
+        Ok(self.0.open_operand(x.known())?.map(AnyShare::new))
+    }
+
     fn on_gpu(&self, weight: &AnyWeight) -> bool {
         self.0.on_gpu(known(&*weight.0))
     }

@@ -22,6 +22,19 @@ pub trait Components: Sized {
     /// Those of `part`.
     fn build<E>(part: impl FnMut(usize) -> Result<Self::Part, E>) -> Result<Self, E>;
 
+    /// The share of the same elements in other places: of each component what `place` makes of it, or `empty` where this role holds none.
+    ///
+    /// # Errors
+    /// Those of `place`.
+    fn placed<E>(
+        &self,
+        held: bool,
+        place: impl Fn(&Self::Part) -> Result<Self::Part, E>,
+        empty: impl Fn() -> Self::Part,
+    ) -> Result<Self, E> {
+        Self::build(|index| if held { place(self.part(index)) } else { Ok(empty()) })
+    }
+
     /// The same of components that cannot fail.
     fn make(mut part: impl FnMut(usize) -> Self::Part) -> Self {
         match Self::build(|index| Ok::<_, Infallible>(part(index))) {
@@ -116,7 +129,7 @@ impl<P: Additive> Local for P {
     }
 
     fn gather(&mut self, x: &P::Arith, indices: &[u32], shape: &[usize]) -> Result<P::Arith> {
-        held(self, shape, |index| gathered(x.part(index), indices, shape))
+        x.placed(self.holds_shares(), |part| gathered(part, indices, shape), || Tensor::zeros(shape))
     }
 
     fn concat(&mut self, parts: &[&P::Arith]) -> Result<P::Arith> {
@@ -131,8 +144,10 @@ impl<P: Additive> Local for P {
     }
 
     fn reshape(&mut self, x: &P::Arith, shape: &[usize]) -> P::Arith {
-        let holds = self.holds_shares();
-        P::Arith::make(|index| if holds { x.part(index).clone().reshaped(shape) } else { Tensor::zeros(shape) })
+        let place = |part: &Tensor<P::Word>| Ok::<_, Infallible>(part.clone().reshaped(shape));
+        match x.placed(self.holds_shares(), place, || Tensor::zeros(shape)) {
+            Ok(share) => share,
+        }
     }
 
     fn xor(&mut self, x: &P::Bool, y: &P::Bool) -> P::Bool {

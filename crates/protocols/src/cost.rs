@@ -48,6 +48,11 @@ pub enum Gate {
         /// The node it was at after the last one, and those entered since.
         layers: usize,
     },
+    /// [`crate::Linear::open_operand`], and every operand of a product that has not been opened before.
+    Opening {
+        /// Elements.
+        count: usize,
+    },
     /// [`crate::Linear::prepare`].
     Prepare {
         /// The map.
@@ -182,6 +187,7 @@ impl Gate {
             Gate::Input { count, .. }
             | Gate::ClientInput { count }
             | Gate::Open { count }
+            | Gate::Opening { count }
             | Gate::OpenBits { count, .. }
             | Gate::Reveal { count }
             | Gate::Product { count, .. }
@@ -419,6 +425,8 @@ pub struct CostModel {
     pub element_bytes: usize,
     /// [`Costs::FUSES_RELU`].
     pub fuses_relu: bool,
+    /// [`Costs::opens_operands`].
+    pub opens_operands: fn(&Options) -> bool,
     /// [`Costs::fuses_clip`].
     pub fuses_clip: fn(Ring, &Options) -> bool,
     /// [`Costs::fuses_table`].
@@ -440,6 +448,7 @@ impl CostModel {
             name: P::NAME,
             element_bytes: P::Word::BYTES,
             fuses_relu: P::FUSES_RELU,
+            opens_operands: P::opens_operands,
             fuses_clip: P::fuses_clip,
             fuses_table: P::fuses_table,
             plan: P::plan,

@@ -11,6 +11,8 @@ use crate::cost::Gate;
 pub enum Held<'a> {
     /// A share of so many ring elements.
     Share(usize),
+    /// A share of so many ring elements that products need not open any more.
+    Opened(usize),
     /// A share of bit planes.
     Bits {
         /// Bits a plane.

@@ -35,7 +35,9 @@ pub struct Planner {
 #[derive(Clone)]
 pub struct PlannedTensor {
     shape: Vec<usize>,
-    held: Arc<Token>,
+    _held: Arc<Token>,
+    /// Whether products have nothing of it to open.
+    opened: bool,
 }
 
 impl Shaped for PlannedTensor {
@@ -126,7 +128,24 @@ impl Planner {
 
     /// A share of `shape`.
     fn tensor(&self, shape: &[usize]) -> PlannedTensor {
-        PlannedTensor { shape: shape.to_vec(), held: Arc::new(self.hold(Held::Share(shape.iter().product()))) }
+        self.form(shape, false)
+    }
+
+    /// A share of `shape`, opened for products or not.
+    fn form(&self, shape: &[usize], opened: bool) -> PlannedTensor {
+        let count = shape.iter().product();
+        let held = self.hold(if opened { Held::Opened(count) } else { Held::Share(count) });
+        PlannedTensor { shape: shape.to_vec(), _held: Arc::new(held), opened }
+    }
+
+    /// An operand of a product, opened where the protocol does that apart.
+    fn operand(&mut self, x: &PlannedTensor) -> Option<PlannedTensor> {
+        if x.opened || !(self.model.opens_operands)(&self.options) {
+            return None;
+        }
+        let opened = self.form(&x.shape, true);
+        self.charge(Gate::Opening { count: x.count() });
+        Some(opened)
     }
 
     fn bits(&self, len: usize, planes: usize) -> PlannedBits {
@@ -239,8 +258,12 @@ impl Local for Planner {
         self.like(x, c.len())
     }
 
-    fn gather(&mut self, _x: &PlannedTensor, indices: &[u32], shape: &[usize]) -> Result<PlannedTensor> {
-        self.like(&self.tensor(shape), indices.len())
+    fn gather(&mut self, x: &PlannedTensor, indices: &[u32], shape: &[usize]) -> Result<PlannedTensor> {
+        let out = self.form(shape, x.opened);
+        match out.count() == indices.len() {
+            true => Ok(out),
+            false => Err(ProtocolError::Internal("the sizes of a planned operation")),
+        }
     }
 
     fn concat(&mut self, parts: &[&PlannedTensor]) -> Result<PlannedTensor> {
@@ -255,7 +278,7 @@ impl Local for Planner {
     }
 
     fn reshape(&mut self, x: &PlannedTensor, shape: &[usize]) -> PlannedTensor {
-        PlannedTensor { shape: shape.to_vec(), held: x.held.clone() }
+        PlannedTensor { shape: shape.to_vec(), ..x.clone() }
     }
 
     fn xor(&mut self, x: &PlannedBits, _y: &PlannedBits) -> PlannedBits {
@@ -279,9 +302,13 @@ impl Linear for Planner {
     type Weight = PlannedWeight;
 
     fn prepare(&mut self, source: WeightOf<Self>, geometry: Geometry, _placement: Placement) -> Result<PlannedWeight> {
+        let mut opened = None;
         let kind = match source {
             WeightSource::Shared(_) => WeightKind::Shared,
-            WeightSource::Computed(_) => WeightKind::Computed,
+            WeightSource::Computed(weight) => {
+                opened = self.operand(weight);
+                WeightKind::Computed
+            }
             WeightSource::Stored(stored) => WeightKind::Stored { bits: stored.bits },
             WeightSource::Public(_) => WeightKind::Public,
         };
@@ -290,7 +317,12 @@ impl Linear for Planner {
         self.charge(Gate::Prepare { geometry, weight: kind });
         self.node = node;
         let held = self.hold(Held::Weight { geometry: &geometry, kind });
+        drop(opened);
         Ok(PlannedWeight { geometry, kind, _held: held })
+    }
+
+    fn open_operand(&mut self, x: &PlannedTensor) -> Result<Option<PlannedTensor>> {
+        Ok(self.operand(x))
     }
 
     fn linear(
@@ -303,25 +335,29 @@ impl Linear for Planner {
         let (out, batch) = (self.tensor(&applied.shape), applied.batch);
         let Epilogue { truncate, relu, .. } = *epilogue;
         let &PlannedWeight { geometry, kind: weight, .. } = weight;
+        let _x = if weight == WeightKind::Public { None } else { self.operand(x) };
         self.charge(Gate::Linear { geometry, batch, weight, truncate, relu });
         Ok(out)
     }
 
     fn matmul(
         &mut self,
-        _x: &PlannedTensor,
-        _y: &PlannedTensor,
+        x: &PlannedTensor,
+        y: &PlannedTensor,
         shape: MatmulShape,
         truncate: Option<Truncation>,
     ) -> Result<PlannedTensor> {
+        let _operands = [self.operand(x), self.operand(y)];
         let out = self.tensor(&[shape.batch, shape.rows, shape.columns]);
         self.charge(Gate::Matmul { shape, truncate });
         Ok(out)
     }
 
     fn mul(&mut self, x: &PlannedTensor, y: &PlannedTensor, truncate: Option<Truncation>) -> Result<PlannedTensor> {
+        let square = std::ptr::eq(x, y);
+        let _operands = [self.operand(x), if square { None } else { self.operand(y) }];
         let out = self.like(x, y.count())?;
-        self.charge(Gate::Product { count: x.count(), square: std::ptr::eq(x, y), truncate });
+        self.charge(Gate::Product { count: x.count(), square, truncate });
         Ok(out)
     }
 }

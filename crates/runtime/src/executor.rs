@@ -197,6 +197,7 @@ impl<P: Protocol + ?Sized> Executor<P> {
             let start = Instant::now();
             observer.begins(step, index, steps.len());
             protocol.enter(step.node, &step.name);
+            self.open_operands(protocol, step, &mut values).map_err(|error| error.at(&step.name))?;
             let arguments = self.arguments(step, &values, batch, carried.runs())?;
             let result = step.op.run(protocol, &arguments).map_err(|error| error.at(&step.name))?;
             if !fits(&result, arguments.result, batch) {
@@ -264,6 +265,23 @@ impl<P: Protocol + ?Sized> Executor<P> {
             outputs.add(|| protocol.reveal(share, &checked))?;
         }
         Ok(vec![checking, outputs])
+    }
+
+    /// Opens what several products of the run multiply and `step` reads first, parameters that steps read as they are among it.
+    fn open_operands(
+        &self,
+        protocol: &mut P,
+        step: &Step,
+        values: &mut HashMap<ValueId, Shared<P>>,
+    ) -> Result<(), ProtocolError> {
+        for &id in &step.opens {
+            let opened = match (values.get(&id), self.resident.get(&id)) {
+                (Some(Shared::Integers(x)), _) | (None, Some(Resident::Secret(x))) => protocol.open_operand(x)?,
+                _ => None,
+            };
+            values.extend(opened.map(|share| (id, Shared::Integers(share))));
+        }
+        Ok(())
     }
 
     /// What `step` computes on.

@@ -10,6 +10,7 @@ pub mod clear;
 mod data;
 mod error;
 mod executor;
+mod factors;
 pub mod plan;
 pub mod profile;
 mod rows;

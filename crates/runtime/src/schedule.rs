@@ -33,6 +33,8 @@ pub struct Step {
     pub clipped: Option<Clipped>,
     /// The result.
     pub output: ValueId,
+    /// What it reads and several products multiply, to be opened before it where the protocol's products open operands.
+    pub opens: Vec<ValueId>,
     /// Values no later step reads.
     pub last_uses: Vec<ValueId>,
 }
@@ -105,6 +107,7 @@ impl Schedule {
             computed[step.output.index()] = true;
             steps.push(step);
         }
+        crate::factors::open_once(program, &mut steps);
         free_after_last_use(program, &mut steps);
         Schedule { steps }
     }
@@ -180,6 +183,7 @@ fn plain_step(index: usize, node: &Node) -> Step {
         relu: None,
         clipped: None,
         output: node.outputs[0],
+        opens: Vec::new(),
         last_uses: Vec::new(),
     }
 }

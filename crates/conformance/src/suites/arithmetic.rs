@@ -72,6 +72,21 @@ impl Arithmetic {
             let again = bench.protocol.mul(&z, &sum, None)?;
             let due = zip(&products, &sums, |p, s| modulo(ring, i128::from(p) * i128::from(s)));
             bench.exactly(&again, due)?;
+            let (opened, other) = (opened(bench, &x)?, opened(bench, &y)?);
+            for (x, y, which) in [(&opened, &y, "first"), (&x, &other, "second"), (&opened, &other, "both")] {
+                bench.case(format!("mul, opened: {which}"));
+                let z = bench.protocol.mul(x, y, None)?;
+                bench.exactly(&z, products.clone())?;
+            }
+            bench.case("square of an opened value");
+            let z = bench.protocol.mul(&opened, &opened, None)?;
+            bench.exactly(&z, zip(&xs, &xs, |x, _| modulo(ring, i128::from(x) * i128::from(x))))?;
+            bench.case("an opened value where no product reads it");
+            let z = bench.protocol.sub(&opened, &other)?;
+            bench.exactly(&z, differences.clone())?;
+            let z = bench.protocol.add_public(&opened, &c)?;
+            bench.exactly(&z, sums.clone())?;
+            bench.exactly(&opened, xs.clone())?;
         }
         for length in self.0.lengths() {
             bench.case(format!("mul of {length} elements"));
@@ -94,6 +109,17 @@ impl Arithmetic {
         bench.case("mul of gathered elements");
         let z = bench.protocol.mul(&y, &y, None)?;
         bench.exactly(&z, zip(&picked, &picked, |x, y| modulo(self.0.ring, i128::from(x) * i128::from(y))))?;
+        let opened = opened(bench, &x)?;
+        let z = bench.protocol.gather(&opened, &indices, &[3, 10, 5])?;
+        bench.case("gathered elements of an opened value");
+        bench.exactly(&z, picked.clone())?;
+        let z = bench.protocol.reshape(&z, &[150]);
+        let flat = bench.protocol.reshape(&y, &[150]);
+        for (x, y, which) in [(&z, &flat, "opened"), (&z, &z, "both opened")] {
+            bench.case(format!("mul of gathered elements, {which}"));
+            let z = bench.protocol.mul(x, y, None)?;
+            bench.exactly(&z, zip(&picked, &picked, |x, y| modulo(self.0.ring, i128::from(x) * i128::from(y))))?;
+        }
         bench.case("concat");
         let y = bench.protocol.reshape(&y, &[150]);
         let both = bench.protocol.concat(&[&x, &y, &x])?;
@@ -112,7 +138,7 @@ impl Arithmetic {
             let (xs, ys) = (cycled(values, batch * rows * inner), cycled(values, batch * inner * columns));
             let x = bench.input(0, &[batch, rows, inner], &xs)?;
             let y = bench.input(bench.parties() - 1, &[batch, inner, columns], &ys)?;
-            let z = bench.protocol.matmul(&x, &y, MatmulShape { batch, rows, inner, columns }, None)?;
+            let shape = MatmulShape { batch, rows, inner, columns };
             let ring = self.0.ring;
             let due = (0..batch * rows * columns).map(|i| {
                 let (row, column) = (i / columns, i % columns);
@@ -121,7 +147,15 @@ impl Arithmetic {
                 };
                 (0..inner).fold(0, |sum, k| modulo(ring, i128::from(sum) + i128::from(modulo(ring, product(k)))))
             });
-            bench.exactly(&z, due.collect())?;
+            let due: Vec<i64> = due.collect();
+            let z = bench.protocol.matmul(&x, &y, shape, None)?;
+            bench.exactly(&z, due.clone())?;
+            let (opened, other) = (opened(bench, &x)?, opened(bench, &y)?);
+            for (x, y, which) in [(&opened, &y, "first"), (&x, &other, "second"), (&opened, &other, "both")] {
+                bench.case(format!("matmul of {batch} x {rows} x {inner} x {columns}, opened: {which}"));
+                let z = bench.protocol.matmul(x, y, shape, None)?;
+                bench.exactly(&z, due.clone())?;
+            }
         }
         Ok(())
     }
@@ -150,9 +184,11 @@ impl Arithmetic {
             let public = bench.tensor(&w_shape, &weights);
             let biases = cycled(values, channels);
             let (secret_bias, public_bias) = (bench.vector(0, &biases)?, bench.tensor(&[channels], &biases));
+            let (opened, opened_weight) = (opened(bench, &x)?, opened(bench, &secret)?);
             let sources = [
                 (WeightSource::Shared(&secret), "shared"),
                 (WeightSource::Computed(&secret), "computed"),
+                (WeightSource::Computed(&opened_weight), "opened"),
                 (WeightSource::Public(&public), "public"),
             ];
             for (weight, known) in sources {
@@ -166,9 +202,18 @@ impl Arithmetic {
                     bench.case(format!("linear map with {known} weight and {bias_known} bias"));
                     let z = bench.protocol.linear(&x, &weight, &Epilogue { bias, ..Epilogue::default() })?;
                     bench.as_clear(&z)?;
+                    bench.case(format!("linear map of an opened value with {known} weight and {bias_known} bias"));
+                    let z = bench.protocol.linear(&opened, &weight, &Epilogue { bias, ..Epilogue::default() })?;
+                    bench.as_clear(&z)?;
                 }
             }
         }
         Ok(())
     }
+}
+
+/// x as products read it that several of them multiply.
+fn opened<P: Complete>(bench: &mut Bench<P>, x: &P::Arith) -> Result<P::Arith> {
+    bench.case("the opening of an operand");
+    Ok(bench.protocol.open_operand(x)?.unwrap_or_else(|| x.clone()))
 }

@@ -128,6 +128,15 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
             let shape = MatmulShape { batch: COUNT / (WIDTH * WIDTH), rows: WIDTH, inner: WIDTH, columns: WIDTH };
             party.bench.protocol.matmul(x, y, shape, Some(shift(Rounding::Exact))).map(drop)
         }),
+        Gate::<H>::new("an operand of several products", |party, [x, y], _| {
+            let opened = party.bench.protocol.open_operand(x)?;
+            let x = opened.as_ref().unwrap_or(x);
+            party.bench.protocol.mul(x, y, None)?;
+            party.bench.protocol.mul(x, x, Some(shift(Rounding::Exact)))?;
+            let turned: Vec<u32> = (0..COUNT as u32).rev().collect();
+            let turned = party.bench.protocol.gather(x, &turned, &[COUNT])?;
+            party.bench.protocol.mul(&turned, y, None).map(drop)
+        }),
         Gate::<H>::new("shifts", |party, [x, y], _| {
             let mut z = party.bench.protocol.truncate(x, shift(Rounding::Exact))?;
             for rounding in [Rounding::Ulp, Rounding::Probabilistic] {

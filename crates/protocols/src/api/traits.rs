@@ -113,6 +113,12 @@ pub trait Linear: Local {
         let _ = value;
         self.prepare(source, geometry, placement)
     }
+    /// The same value in a form of which later products open nothing more, where products of this protocol open their operands and x is in
+    /// no such form yet. Gathers and other shapes of it keep the form.
+    fn open_operand(&mut self, x: &Self::Arith) -> Result<Option<Self::Arith>> {
+        let _ = x;
+        Ok(None)
+    }
     /// Whether a GPU computes this party's part of the map of `weight` in the run that began last.
     fn on_gpu(&self, weight: &Self::Weight) -> bool {
         let _ = weight;
@@ -210,6 +216,11 @@ pub trait Costs: Session {
     /// Whether [`Linear::linear`] does a ReLU in its epilogue for less than a separate [`NonLinear::relu`]; schedules then
     /// put it there.
     const FUSES_RELU: bool = false;
+
+    /// Whether products open their operands apart ([`Gate::Opening`]), so that one opening serves all products of a value.
+    fn opens_operands(_options: &Options) -> bool {
+        false
+    }
 
     /// Whether [`NonLinear::clip`] between two ends is a gate of its own, [`Gate::Clip`], rather than composed of rectifiers.
     fn fuses_clip(_ring: Ring, _options: &Options) -> bool {

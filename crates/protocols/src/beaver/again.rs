@@ -7,11 +7,12 @@ use std::sync::Arc;
 use covey_kernels::{Buffer, elementwise};
 use covey_ring::{Ring, Word};
 
-use super::linear::{Fill, Opened};
+use super::linear::Fill;
 use super::open::{Exchange, Masked};
+use super::share;
 use super::site::purpose;
 use super::{Arith, Beaver, open};
-use crate::api::{Options, Result};
+use crate::api::{Options, Result, Shaped};
 use crate::cost::Cost;
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
 use crate::masked::pieces::tile_lens;
@@ -28,40 +29,40 @@ pub(super) fn own_part<W: Word>(share: Fill<W>, mask: Mask) -> Fill<W> {
 }
 
 /// A tile of the weight or one of the input.
-enum Opening<W> {
+enum Exchanged<W> {
     Weight(Exchange<W>),
     Input(Masked<W>),
 }
 
-impl<W: Word> Machine for Opening<W> {
+impl<W: Word> Machine for Exchanged<W> {
     /// Of the input only.
     type Output = Option<(Buffer<W>, Buffer<W>)>;
 
     fn layout(&self) -> &Layout {
         match self {
-            Opening::Weight(machine) => machine.layout(),
-            Opening::Input(machine) => machine.layout(),
+            Exchanged::Weight(machine) => machine.layout(),
+            Exchanged::Input(machine) => machine.layout(),
         }
     }
 
     fn local(&mut self, step: Step, out: &mut Outbox) {
         match self {
-            Opening::Weight(machine) => machine.local(step, out),
-            Opening::Input(machine) => machine.local(step, out),
+            Exchanged::Weight(machine) => machine.local(step, out),
+            Exchanged::Input(machine) => machine.local(step, out),
         }
     }
 
     fn absorb(&mut self, step: Step, inbox: &mut Inbox) {
         match self {
-            Opening::Weight(machine) => machine.absorb(step, inbox),
-            Opening::Input(machine) => machine.absorb(step, inbox),
+            Exchanged::Weight(machine) => machine.absorb(step, inbox),
+            Exchanged::Input(machine) => machine.absorb(step, inbox),
         }
     }
 
     fn finish(self) -> Self::Output {
         match self {
-            Opening::Weight(_) => None,
-            Opening::Input(machine) => Some(machine.finish()),
+            Exchanged::Weight(_) => None,
+            Exchanged::Input(machine) => Some(machine.finish()),
         }
     }
 }
@@ -75,18 +76,18 @@ pub(super) fn plan(weights: usize, inputs: usize, ring: Ring, options: &Options)
 
 impl<W: Word> Beaver<W> {
     /// [`Beaver::open_masked`] of x, beside `len` elements of a weight of which this party's part is `own`.
-    pub(super) fn open_beside(&mut self, x: &Arith<W>, len: usize, own: Option<&Fill<W>>) -> Result<Opened<W>> {
+    pub(super) fn open_beside(&mut self, x: &Arith<W>, len: usize, own: Option<&Fill<W>>) -> Result<Arith<W>> {
         let (tile, site) = (self.party.options.tile, self.party.sites()?);
-        let mut opened = self.nothing_opened(x.len());
+        let mut opened = share::Opening::new(x.shape(), self.number(), self.party.computes());
         if self.party.rests() {
-            return Ok(opened);
+            return Ok(opened.finish());
         }
         let (computes, weights) = (self.party.computes(), len.div_ceil(tile));
         let range = |index: usize, all: usize| index * tile..all.min((index + 1) * tile);
         let machines = (0..weights + x.len().div_ceil(tile)).map(|index| match index.checked_sub(weights) {
             Some(index) => {
                 let range = range(index, x.len());
-                Opening::Input(Masked::new(site(index, range.len()).into(), purpose::OPENING, x.tile(range)))
+                Exchanged::Input(Masked::new(site(index, range.len()).into(), purpose::OPENING, x.tile(range)))
             }
             // It draws nothing, so that the input's tiles may have the same numbers.
             None => {
@@ -95,7 +96,7 @@ impl<W: Word> Beaver<W> {
                 if let Some(own) = own.filter(|_| computes) {
                     own(range.start, &mut value);
                 }
-                Opening::Weight(Exchange::new(site(index, range.len()).into(), value))
+                Exchanged::Weight(Exchange::new(site(index, range.len()).into(), value))
             }
         });
         self.party.scheduler.run_each(machines, |index, output| {
@@ -103,6 +104,6 @@ impl<W: Word> Beaver<W> {
                 opened.put(range(index - weights, x.len()), &tile);
             }
         })?;
-        Ok(opened)
+        Ok(opened.finish())
     }
 }

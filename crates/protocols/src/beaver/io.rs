@@ -303,7 +303,7 @@ impl<W: Word> Extended for Beaver<W> {
         let owner = owner.ok_or(ProtocolError::Internal("an input of the dealer"))?;
         let site = self.party.sites()?(0, shape.iter().product()).into();
         let share = input(&site, owner, value.map(Tensor::data));
-        Ok(Arith(Tensor::new(shape, share.to_vec())))
+        Ok(Arith::new(Tensor::new(shape, share.to_vec())))
     }
 
     fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {

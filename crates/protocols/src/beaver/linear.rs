@@ -2,6 +2,7 @@
 //! version of it. Then x·w = Δ·B + A·E + Δ·E + A·B: the dealer knows A·B, and every party computes its part of the rest in one
 //! accumulation, Δ·Bᵢ + Aᵢ·E, the first one with Δ + A₀ for A₀.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use covey_ring::Word;
 
 use super::again::own_part;
 use super::open::{Exchange, Masked};
-use super::share::{Share, StoredShare};
+use super::share::{Opening, Share, StoredShare};
 use super::site::{Site, purpose};
 use super::{Arith, Beaver, Role, UNNUMBERED, fused, product, truncate};
 use crate::api::{
@@ -55,23 +56,6 @@ impl<W: Word> Weight<W> {
     }
 }
 
-/// x - a as all parties know it, and the own part of a; at the dealer nothing, and a.
-pub(super) struct Opened<W> {
-    difference: Vec<W>,
-    mask: Vec<W>,
-}
-
-impl<W: Word> Opened<W> {
-    /// Puts a tile's difference and mask in their places, where there is room for any.
-    pub fn put(&mut self, range: Range<usize>, (difference, mask): &(Buffer<W>, Buffer<W>)) {
-        for (whole, tile) in [(&mut self.difference, difference), (&mut self.mask, mask)] {
-            if !whole.is_empty() {
-                whole[range.clone()].copy_from_slice(tile);
-            }
-        }
-    }
-}
-
 impl<W: Word> Linear for Beaver<W> {
     type Weight = Weight<W>;
 
@@ -95,6 +79,11 @@ impl<W: Word> Linear for Beaver<W> {
         prepared
     }
 
+    fn open_operand(&mut self, x: &Arith<W>) -> Result<Option<Arith<W>>> {
+        let apart = self.party.options.pipelines.inter_linear && !x.is_opened();
+        apart.then(|| self.open_masked(x)).transpose()
+    }
+
     fn on_gpu(&self, weight: &Weight<W>) -> bool {
         self.party.computes() && weight.kernel.as_ref().is_some_and(LinearWeight::on_gpu)
     }
@@ -104,19 +93,15 @@ impl<W: Word> Linear for Beaver<W> {
         let chunks = chunks(&weight.geometry, batch);
         let opened = match weight.public {
             true => None,
-            false => {
-                let mut opened = match self.party.options.pipelines.inter_linear || weight.computed {
-                    true => self.open_masked(x)?,
-                    false => self.open_beside(x, weight.geometry.weights_len(), weight.own.as_ref())?,
-                };
-                self.second(&mut opened);
-                Some(opened)
-            }
+            false => Some(match self.party.options.pipelines.inter_linear || weight.computed {
+                true => self.operand(x)?,
+                false => Cow::Owned(self.open_beside(x, weight.geometry.weights_len(), weight.own.as_ref())?),
+            }),
         };
         let xs: Vec<&[W]> = match (&opened, self.number()) {
-            (None, _) => vec![x.0.data()],
-            (Some(opened), Some(_)) => vec![&opened.difference, &opened.mask],
-            (Some(opened), None) => vec![&opened.mask],
+            (None, _) => vec![x.words()],
+            (Some(opened), Some(_)) => vec![opened.opened(), opened.words()],
+            (Some(opened), None) => vec![opened.opened()],
         };
         let (party, plain) = (self.number(), epilogue.truncate.is_none() && epilogue.relu.is_none());
         let scale = epilogue.scale();
@@ -136,12 +121,12 @@ impl<W: Word> Linear for Beaver<W> {
                 return;
             }
             match &epilogue.bias {
-                Some(Bias::Shared(bias)) => chunk.add_bias(bias.0.data(), out),
+                Some(Bias::Shared(bias)) => chunk.add_bias(bias.words(), out),
                 Some(Bias::Public(bias)) if party == Some(0) => chunk.add_bias(bias.data(), out),
                 _ => {}
             }
             if let Some(residual) = epilogue.residual {
-                add_residual(chunk, residual.0.data(), scale, &mut scratch, out);
+                add_residual(chunk, residual.words(), scale, &mut scratch, out);
             }
         };
         self.finish_product(&shape, by_chunks(&chunks, own), weight.public, (epilogue.truncate, epilogue.relu))
@@ -149,21 +134,20 @@ impl<W: Word> Linear for Beaver<W> {
 
     fn matmul(&mut self, x: &Arith<W>, y: &Arith<W>, dims: MatmulShape, shift: Option<Truncation>) -> Result<Arith<W>> {
         dims.check(x, y)?;
-        let mut first = self.open_masked(x)?;
-        self.second(&mut first);
-        let second = self.open_masked(y)?;
+        let (first, second) = (self.operand(x)?, self.operand(y)?);
+        // Δ·Bᵢ + (Δ + A₀)·E = Δ·(E + B₀) + A₀·E at the first party.
         let (party, opens) = (self.number(), shift.is_some());
+        let masks = first.mask(party == Some(0));
         let own = |index: usize, out: &mut [W]| {
             out.fill(W::ZERO);
             for rows in rows_of(&dims, index, out.len()) {
                 let (left, right) = (rows.left.clone(), rows.right.clone());
-                let (part, masks) = (&mut out[rows.out.clone()], &first.mask[left.clone()]);
+                let (part, opened) =
+                    (&mut out[rows.out.clone()], (&first.opened()[left.clone()], &second.opened()[right.clone()]));
                 if party.is_some() {
-                    let operands =
-                        [(&first.difference[left], &second.mask[right.clone()]), (masks, &second.difference[right])];
-                    rows.multiply(&operands, part);
+                    rows.multiply(&[(opened.0, &second.words()[right]), (&masks[left], opened.1)], part);
                 } else {
-                    rows.multiply(&[(masks, &second.mask[right])], part);
+                    rows.multiply(&[opened], part);
                     if opens {
                         elementwise::neg_assign(part);
                     }
@@ -177,20 +161,23 @@ impl<W: Word> Linear for Beaver<W> {
         same_shape::<Self>(x, y.shape())?;
         // A square opens its factor once.
         let y = (!std::ptr::eq(x, y)).then_some(y);
-        let x_opened = self.open_masked(x)?;
-        let y_opened = y.map(|y| self.open_masked(y)).transpose()?;
+        let x_opened = self.operand(x)?;
+        let y_opened = y.map(|y| self.operand(y)).transpose()?;
         let second = y_opened.as_ref().unwrap_or(&x_opened);
         let (party, opens) = (self.number(), shift.is_some());
         let own = |index: usize, out: &mut [W]| {
             let range = index * PIECE..index * PIECE + out.len();
-            let [a, b] = [&x_opened, second].map(|opened| &opened.mask[range.clone()]);
-            elementwise::mul(out, a, b);
+            let [d, e] = [&x_opened, second].map(|operand| &operand.opened()[range.clone()]);
             match party {
-                None if opens => elementwise::neg_assign(out),
-                None => {}
                 Some(me) => {
-                    let [d, e] = [&x_opened, second].map(|opened| &opened.difference[range.clone()]);
-                    triple(out, (a, b), (d, e), if me == 0 { W::ONE } else { W::ZERO });
+                    let [x, y] = [&x_opened, second].map(|operand| &operand.words()[range.clone()]);
+                    triple(out, (x, y), (d, e), if me == 0 { W::ONE } else { W::ZERO });
+                }
+                None => {
+                    elementwise::mul(out, d, e);
+                    if opens {
+                        elementwise::neg_assign(out);
+                    }
                 }
             }
         };
@@ -215,7 +202,7 @@ impl<W: Word> Beaver<W> {
                 return Ok(Weight::new(geometry, true, parts, placement));
             }
             WeightSource::Computed(w) => return self.computed(w, geometry, placement),
-            WeightSource::Shared(w) => from_words(w.0.data().to_vec()),
+            WeightSource::Shared(w) => from_words(w.words().to_vec()),
             WeightSource::Stored(StoredShare { share: Share::Drawn(mask), .. }) => {
                 Arc::new(move |start, out| mask.fill(start, out))
             }
@@ -235,12 +222,14 @@ impl<W: Word> Beaver<W> {
 
     /// A weight of one run: B is a mask of this run, and E = w - B is opened like any factor.
     fn computed(&mut self, w: &Arith<W>, geometry: Geometry, placement: Placement) -> Result<Weight<W>> {
-        let Opened { difference, mask } = self.open_masked(w)?;
-        // A phase in which a role computes nothing leaves both empty.
-        let parts = match (mask.is_empty(), self.number()) {
+        let w = self.operand(w)?;
+        // A phase in which a role computes nothing leaves nothing.
+        let parts = match (w.opened().is_empty(), self.number()) {
             (true, _) => Vec::new(),
-            (false, Some(_)) => vec![Part::Words(mask), Part::Words(difference)],
-            (false, None) => vec![Part::Words(mask)],
+            (false, Some(party)) => {
+                vec![Part::Words(w.mask(party == 0).into_owned()), Part::Words(w.opened().to_vec())]
+            }
+            (false, None) => vec![Part::Words(w.opened().to_vec())],
         };
         Ok(Weight { computed: true, ..Weight::new(geometry, false, parts, placement) })
     }
@@ -283,28 +272,20 @@ impl<W: Word> Beaver<W> {
         Ok(opened)
     }
 
-    /// Room for the opening of `len` elements: of what this role has of it, in a run in which it has anything.
-    pub(super) fn nothing_opened(&self, len: usize) -> Opened<W> {
-        let len = if self.party.computes() { len } else { 0 };
-        Opened { difference: vec![W::ZERO; if self.number().is_some() { len } else { 0 }], mask: vec![W::ZERO; len] }
-    }
-
     /// Opens a tensor under fresh masks.
-    pub(super) fn open_masked(&mut self, x: &Arith<W>) -> Result<Opened<W>> {
-        let mut opened = self.nothing_opened(x.len());
+    fn open_masked(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
+        let mut opened = Opening::new(x.shape(), self.number(), self.party.computes());
         self.each_tile(
             x.len(),
             |site, range| Masked::new(site, purpose::OPENING, x.tile(range)),
             |range, tile| opened.put(range, &tile),
         )?;
-        Ok(opened)
+        Ok(opened.finish())
     }
 
-    /// What a product's second operand, the one that E multiplies, is: Aᵢ, or Δ + A₀ at the first party; at the dealer A.
-    fn second(&self, opened: &mut Opened<W>) {
-        if self.number() == Some(0) {
-            elementwise::add_assign(&mut opened.mask, &opened.difference);
-        }
+    /// An operand of a product, opened unless it is already.
+    fn operand<'a>(&mut self, x: &'a Arith<W>) -> Result<Cow<'a, Arith<W>>> {
+        Ok(if x.is_opened() { Cow::Borrowed(x) } else { Cow::Owned(self.open_masked(x)?) })
     }
 
     /// What follows a product whose own terms are `pieces`: a shift, and a ReLU that joins the gate; with neither, the dealer's
@@ -346,7 +327,7 @@ impl<W: Word> Beaver<W> {
                 place(index, 0, &words, out.data_mut());
             }
         }
-        Arith(out)
+        Arith::new(out)
     }
 
     /// Runs a gate over pieces that are computed when their first tile's turn comes.
@@ -363,7 +344,7 @@ impl<W: Word> Beaver<W> {
         self.party.each_piece(lens, own, machine, |_, (piece, range), output| {
             place(*piece, range.start, &value(output), out.data_mut());
         })?;
-        Ok(Arith(out))
+        Ok(Arith::new(out))
     }
 }
 
@@ -372,11 +353,11 @@ fn from_words<W: Word>(words: Vec<W>) -> Fill<W> {
 }
 
 covey_kernels::vectorised! {
-    /// A party's part of a product: `d·b + e·a + first·d·e`.
-    fn triple<W: Word>(out: &mut [W], masks: (&[W], &[W]), opened: (&[W], &[W]), first: W) {
-        let operands = masks.0.iter().zip(masks.1).zip(opened.0.iter().zip(opened.1));
-        for (out, ((&a, &b), (&d, &e))) in out.iter_mut().zip(operands) {
-            *out = d.mul(b.add(first.mul(e))).add(e.mul(a));
+    /// A party's part of a product of shares x and y: `d·b + e·a`, and `d·e` at the first party, whose x is `a + d` and y `b + e`.
+    fn triple<W: Word>(out: &mut [W], shares: (&[W], &[W]), opened: (&[W], &[W]), first: W) {
+        let operands = shares.0.iter().zip(shares.1).zip(opened.0.iter().zip(opened.1));
+        for (out, ((&x, &y), (&d, &e))) in out.iter_mut().zip(operands) {
+            *out = d.mul(y).add(e.mul(x.sub(first.mul(d))));
         }
     }
 }

@@ -15,6 +15,7 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
     match *held {
         // The dealer's zeros are never written, so they take no memory.
         Held::Share(count) => roles(word * count as u64, 0),
+        Held::Opened(count) => roles(2 * word * count as u64, word * count as u64),
         Held::Bits { len, planes } => roles((8 * BitTensor::words_per_plane(len) * planes) as u64, 0),
         Held::Weight { geometry, kind } => {
             let bytes = word * geometry.weights_len() as u64;
@@ -38,6 +39,7 @@ pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<
         Held::Gate(gate) => {
             let working = pieces::memory::<W>(gate.elements(), options);
             let inputs = match gate {
+                _ if options.pipelines.inter_linear => 0,
                 Gate::Linear { weight: WeightKind::Public, .. } => 0,
                 Gate::Linear { geometry, batch, .. } => geometry.inputs(*batch) as u64,
                 Gate::Matmul { shape, .. } => (shape.batch * shape.inner * (shape.rows + shape.columns)) as u64,

@@ -34,9 +34,9 @@ use zeroize::Zeroizing;
 
 pub use io::BeaverClient;
 pub use linear::Weight;
-pub use share::StoredShare;
+pub use share::{Arith, StoredShare};
 
-pub use crate::additive::{Arith, Bool};
+pub use crate::additive::Bool;
 
 use crate::api::{Checked, Options, PARTIES, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
@@ -158,7 +158,7 @@ impl<W: Word> Beaver<W> {
                 out.data_mut()[range].copy_from_slice(&words);
             }
         })?;
-        Ok(Arith(out))
+        Ok(Arith::new(out))
     }
 
     /// Runs a gate that yields bit planes.
@@ -193,7 +193,7 @@ impl<W: Word> Session for Beaver<W> {
 
     fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
         let shape = x.shape.clone();
-        Ok(Arith(Tensor::new(&shape[..], x.words())))
+        Ok(Arith::new(Tensor::new(&shape[..], x.words())))
     }
 
     fn costs(&self) -> CostModel {

@@ -34,7 +34,7 @@ impl<W: Word> NonLinear for Beaver<W> {
                     }
                 },
             )?;
-            results.extend(out.into_iter().map(Arith));
+            results.extend(out.into_iter().map(Arith::new));
         }
         Ok(results)
     }
@@ -120,6 +120,6 @@ impl<W: Word> Beaver<W> {
                 place_planes(&mut sign, range, &bits);
             },
         )?;
-        Ok((Arith(out), Bool(sign)))
+        Ok((Arith::new(out), Bool(sign)))
     }
 }

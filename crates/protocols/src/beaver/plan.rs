@@ -20,6 +20,8 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     let table = table_of(options);
     let tiled = |count: usize, layout: &dyn Fn(usize) -> Layout| Cost::of_gate(count, options, layout);
     let opening = |count: usize| tiled(count, &|len| open::layout(table, len, ring));
+    // Operands are gates of their own then.
+    let apart = Beaver::<u64>::opens_operands(options);
     match *gate {
         Gate::Input { .. } => Cost::default(),
         Gate::ClientInput { count } => tiled(count, &|len| io::client_input_layout(table, len, ring)),
@@ -27,35 +29,39 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::OpenBits { count, planes } => tiled(count, &|len| io::open_planes_layout(table, len, planes)),
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(table, len, ring)),
         Gate::Check { .. } => Cost::default(),
+        Gate::Opening { count } => opening(count),
         Gate::Prepare { geometry, weight } => match weight {
             WeightKind::Public => Cost::default(),
+            WeightKind::Computed if apart => Cost::default(),
             _ => opening(geometry.weights_len()),
         },
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
             let inputs = geometry.inputs(batch);
-            let once = options.pipelines.inter_linear || weight == WeightKind::Computed;
-            let mut cost = match (public, once) {
-                (true, _) => Cost::default(),
-                (false, true) => opening(inputs),
-                (false, false) => again::plan(geometry.weights_len(), inputs, ring, options),
+            let mut cost = match weight {
+                _ if public || apart => Cost::default(),
+                WeightKind::Computed => opening(inputs),
+                _ => again::plan(geometry.weights_len(), inputs, ring, options),
             };
             cost += &finished(lens, public, (truncate, relu), ring, options);
             cost
         }
         Gate::Matmul { shape, truncate } => {
-            let mut cost = opening(shape.batch * shape.rows * shape.inner);
-            cost += &opening(shape.batch * shape.inner * shape.columns);
+            let mut cost = Cost::default();
+            if !apart {
+                cost += &opening(shape.batch * shape.rows * shape.inner);
+                cost += &opening(shape.batch * shape.inner * shape.columns);
+            }
             let count = shape.batch * shape.rows * shape.columns;
             cost += &finished(lens(count, piece_of(&shape)), false, (truncate, None), ring, options);
             cost
         }
         Gate::Product { count, square, truncate } => {
-            let mut cost = opening(count);
-            if !square {
-                cost += &opening(count);
-            }
+            let mut cost = match (apart, square) {
+                (true, _) => Cost::default(),
+                (false, square) => opening(count).repeated(if square { 1 } else { 2 }),
+            };
             cost += &finished(lens(count, PIECE), false, (truncate, None), ring, options);
             cost
         }
@@ -113,6 +119,10 @@ fn finished(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Rin
 impl<W: Word> Costs for Beaver<W> {
     const NAME: &'static str = "beaver";
     const FUSES_RELU: bool = true;
+
+    fn opens_operands(options: &Options) -> bool {
+        options.pipelines.inter_linear
+    }
 
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan(gate, ring, options)

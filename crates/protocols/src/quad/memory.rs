@@ -12,7 +12,7 @@ use crate::memory::Held;
 pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
     let word = W::BYTES as u64;
     match *held {
-        Held::Share(count) => vec![3 * word * count as u64; 4],
+        Held::Share(count) | Held::Opened(count) => vec![3 * word * count as u64; 4],
         Held::Bits { len, planes } => vec![(3 * 8 * BitTensor::words_per_plane(len) * planes) as u64; 4],
         Held::Weight { geometry, kind } => {
             // The parts of a dense layer's weight that are masks are drawn for each use.

@@ -27,7 +27,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::OpenBits { count, planes } => tiled(count, &output::open_plane_layout).repeated(planes),
         Gate::Reveal { count } => tiled(count, &|len| output::reveal_layout(len, ring)),
         Gate::Check { layers } => Cost::tiled(1, 1, 1, |_| verdict::layout(layers)),
-        Gate::Prepare { .. } => Cost::default(),
+        Gate::Opening { .. } | Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
             let begins = match weight {

@@ -11,7 +11,7 @@ use crate::memory::Held;
 pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
     let word = W::BYTES as u64;
     match *held {
-        Held::Share(count) => vec![2 * word * count as u64; 3],
+        Held::Share(count) | Held::Opened(count) => vec![2 * word * count as u64; 3],
         Held::Bits { len, planes } => vec![(2 * 8 * BitTensor::words_per_plane(len) * planes) as u64; 3],
         Held::Weight { geometry, kind } => {
             // The parts of a dense layer's weight that are masks are drawn for each use.

@@ -32,7 +32,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         // One gate a plane, one after the other.
         Gate::OpenBits { count, planes } => tiled(count, &io::open_plane_layout).repeated(planes),
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
-        Gate::Check { .. } | Gate::Prepare { .. } => Cost::default(),
+        Gate::Check { .. } | Gate::Opening { .. } | Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();

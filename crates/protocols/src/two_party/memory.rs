@@ -15,7 +15,7 @@ const STATE: u64 = 256;
 pub(super) fn bytes<W: Word>(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {
     let word = W::BYTES as u64;
     match *held {
-        Held::Share(count) => vec![word * count as u64; 2],
+        Held::Share(count) | Held::Opened(count) => vec![word * count as u64; 2],
         Held::Bits { len, planes } => vec![(8 * BitTensor::words_per_plane(len) * planes) as u64; 2],
         Held::Weight { geometry, kind } => {
             // P1 has nothing of what P0 owns.

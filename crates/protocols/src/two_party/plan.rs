@@ -299,7 +299,7 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
         Gate::Open { count } => tiled(count, &|len| io::open_layout(len, ring)),
         Gate::OpenBits { count, planes } => tiled(count, &|len| io::open_planes_layout(len, planes)),
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
-        Gate::Check { .. } | Gate::Prepare { .. } => Cost::default(),
+        Gate::Check { .. } | Gate::Opening { .. } | Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu } => {
             let by_lattice = lattice::chosen(&geometry, batch, weight, ring, options);
             let product = match (weight, by_lattice) {
