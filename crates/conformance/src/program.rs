@@ -64,7 +64,10 @@ pub fn run<H: Harness>(
                 let settings = RunSettings { phase, inference, batch, round_bits: 0, continues };
                 executor.run_with(protocol, settings, &mut carried, &mut ())?;
                 meters.push(network.meter().take());
-                carried = rested(carried, protocol, program, batch)?;
+                // As they are after an odd number of runs, too.
+                if index % 2 == 1 {
+                    carried = rested(carried, protocol, program, batch)?;
+                }
             }
             Ok(meters)
         },
@@ -222,8 +225,8 @@ fn words<A: Word, B: Word>(x: &Tensor<A>, ring: Ring) -> Tensor<B> {
     Tensor::new(x.shape(), x.data().iter().map(|&word| ring.wrap(ring.signed(word).into())).collect())
 }
 
-/// What each party stores of each secret parameter.
-fn deal<H: Harness>(program: &Program, weights: &Weights, ring: Ring) -> HashMap<ValueId, Vec<H::Dealt>> {
+/// What each role stores of each secret parameter.
+pub fn deal<H: Harness>(program: &Program, weights: &Weights, ring: Ring) -> HashMap<ValueId, Vec<H::Dealt>> {
     let secret = program.parameters().filter(|(_, value)| value.visibility == Visibility::Secret);
     let dealt = secret.map(|(id, value)| {
         let data = wrapped::<WordOf<H>>(ring, weights.get(&value.name).unwrap_or_default());
@@ -232,7 +235,11 @@ fn deal<H: Harness>(program: &Program, weights: &Weights, ring: Ring) -> HashMap
     dealt.collect()
 }
 
-fn load<H: Harness>(
+/// A role's parameters, made of what it stores.
+///
+/// # Errors
+/// If a part is no parameter of the role's.
+pub fn load<H: Harness>(
     program: &Program,
     weights: &Weights,
     dealt: &HashMap<ValueId, Vec<H::Dealt>>,

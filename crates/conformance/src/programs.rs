@@ -258,7 +258,7 @@ pub fn tables(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.build().map(Arc::new)
 }
 
-/// A sequence: a window of the last three rows, which a query is multiplied with, and a mean that fades.
+/// A sequence: a window of the last three rows, which a query is multiplied with, and a mean that fades and two products multiply.
 pub fn sequence(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     let mut b = ProgramBuilder::new("sequence", ring);
     let x = b.input("x", &[4], 4);
@@ -296,6 +296,14 @@ pub fn sequence(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.bound(fading, 6);
     b.carry(mean, fading);
     b.output(fading);
+    let products = [fading, x].map(|factor| {
+        let product = b.node("product", op::Mul, &[fading, factor]);
+        b.bound(product, 12);
+        product
+    });
+    let both = b.node("both", op::Add, &products);
+    b.bound(both, 13);
+    b.output(both);
     b.build().map(Arc::new)
 }
 

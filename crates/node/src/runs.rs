@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 use crate::turns::{Draw, Overtaken, Turns};
 
 pub(crate) const FOLDER: &str = "stored-runs";
-pub(crate) const KIND: Kind = *b"runs-v4 ";
+pub(crate) const KIND: Kind = *b"runs-v5 ";
 
 /// Everything that a run's messages and randomness depend on, the same at all roles; a run serves nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

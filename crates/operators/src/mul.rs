@@ -22,9 +22,10 @@ impl Operator for Mul {
         Fusion::Product
     }
 
-    /// The smaller operand is stretched first.
-    fn factor_elements(&self, _: &Value, result: &Value) -> usize {
-        result.elements()
+    /// The smaller operand is stretched first, over the samples too: there may be many.
+    fn factor_elements(&self, operand: &Value, result: &Value) -> usize {
+        let samples = if result.batched && !operand.batched { 2 } else { 1 };
+        samples * result.elements()
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

@@ -56,12 +56,13 @@ pub trait Operator: Sized {
         0
     }
 
-    /// Says whether its result is elements of the first operand in other places, and zeros.
+    /// Says whether its result is elements of the first operand in other places, and zeros. [`Operator::run`] then does nothing but gather
+    /// and reshape.
     fn rearranges(&self) -> bool {
         false
     }
 
-    /// Counts the elements of one operand of a product as they are multiplied.
+    /// Counts the elements of one operand of a product as they are multiplied, for one sample.
     fn factor_elements(&self, operand: &Value, _result: &Value) -> usize {
         operand.elements()
     }

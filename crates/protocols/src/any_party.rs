@@ -258,6 +258,10 @@ impl<P: Served> Linear for Erased<P> {
         Ok(self.0.open_operand(x.known())?.map(AnyShare::new))
     }
 
+    fn forget_opening(&self, x: &AnyShare) -> AnyShare {
+        AnyShare::new(self.0.forget_opening(x.known()))
+    }
+
     fn on_gpu(&self, weight: &AnyWeight) -> bool {
         self.0.on_gpu(known(&*weight.0))
     }

@@ -325,6 +325,10 @@ impl Linear for Planner {
         Ok(self.operand(x))
     }
 
+    fn forget_opening(&self, x: &PlannedTensor) -> PlannedTensor {
+        if x.opened { self.tensor(&x.shape) } else { x.clone() }
+    }
+
     fn linear(
         &mut self,
         x: &PlannedTensor,

@@ -231,7 +231,7 @@ impl<P: Protocol + ?Sized> Executor<P> {
             }
         }
         let left = |id| match values.get(&id) {
-            Some(Shared::Integers(share)) => Some(share.clone()),
+            Some(Shared::Integers(share)) => Some(protocol.forget_opening(share)),
             _ => None,
         };
         carried.keep(&self.program, left).ok_or(ProtocolError::Internal("the carried values of a run"))?;

@@ -3,7 +3,7 @@
 //! them.
 
 use covey_operators::Fusion;
-use covey_program::{Program, ValueId, Visibility};
+use covey_program::{Op, Program, ValueId, Visibility};
 
 use crate::schedule::Step;
 
@@ -38,7 +38,8 @@ fn factors(program: &Program, step: &Step) -> Vec<ValueId> {
     match step.op.fusion() {
         // A weight that is no value of the run was opened when it was prepared.
         Fusion::Linear if secret && program.value(y).is_weight() => vec![x],
-        Fusion::Linear | Fusion::Product if secret && x == y => vec![x],
+        // A square opens its factor once, and a matrix each of its operands.
+        Fusion::Product if secret && x == y && matches!(step.op, Op::Mul(_)) => vec![x],
         Fusion::Linear | Fusion::Product if secret => vec![x, y],
         _ => Vec::new(),
     }

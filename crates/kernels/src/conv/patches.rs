@@ -67,10 +67,10 @@ impl<W: Word> Panels<W> for Patches<'_, W> {
         unsafe { super::tiles::pack(self, rows, columns, panel, out) }
     }
 
-    /// Where kernels are wider than what they yield, as those of a weight's gradient are: an input row meets a kernel row word by word.
+    /// Where kernels are much wider than what they yield, as those of a weight's gradient are: a kernel row meets neighbours of an input row.
     fn has_long_columns(&self) -> bool {
         let geometry = self.geometry;
-        geometry.dilations[1] == 1 && geometry.kernel[1] > self.output[1]
+        geometry.dilations[1] == 1 && geometry.kernel[1] >= 2 * self.output[1]
     }
 
     #[inline(always)]

@@ -14,7 +14,7 @@ pub(crate) const FEW_ROWS: usize = 4;
 /// Words of the transposed right operand held at once: 64 KiB of u32.
 const HELD: usize = 16 << 10;
 /// Columns of it.
-const COLUMNS: usize = 128;
+const COLUMNS: usize = 64;
 
 /// Whether dot products with columns do better than multiples of rows.
 pub(super) fn goes_by_columns<W: Word, B: Panels<W>>(product: &Product<'_, W, B>) -> bool {
@@ -109,7 +109,7 @@ impl<W: Word> Dots<'_, W> {
         out
     }
 
-    /// The edge: fewer than four rows.
+    /// The corner: fewer than four rows and columns.
     #[inline(always)]
     unsafe fn one_by_one<V: Vector<Word = W>>(&self, rows: usize, columns: usize) -> [[W; 4]; 4] {
         let mut out = [[W::ZERO; 4]; 4];

@@ -84,6 +84,10 @@ impl<W: Word> Linear for Beaver<W> {
         apart.then(|| self.open_masked(x)).transpose()
     }
 
+    fn forget_opening(&self, x: &Arith<W>) -> Arith<W> {
+        x.forgotten()
+    }
+
     fn on_gpu(&self, weight: &Weight<W>) -> bool {
         self.party.computes() && weight.kernel.as_ref().is_some_and(LinearWeight::on_gpu)
     }
@@ -137,7 +141,7 @@ impl<W: Word> Linear for Beaver<W> {
         let (first, second) = (self.operand(x)?, self.operand(y)?);
         // Δ·Bᵢ + (Δ + A₀)·E = Δ·(E + B₀) + A₀·E at the first party.
         let (party, opens) = (self.number(), shift.is_some());
-        let masks = first.mask(party == Some(0));
+        let mut scratch = Vec::new();
         let own = |index: usize, out: &mut [W]| {
             out.fill(W::ZERO);
             for rows in rows_of(&dims, index, out.len()) {
@@ -145,7 +149,8 @@ impl<W: Word> Linear for Beaver<W> {
                 let (part, opened) =
                     (&mut out[rows.out.clone()], (&first.opened()[left.clone()], &second.opened()[right.clone()]));
                 if party.is_some() {
-                    rows.multiply(&[(opened.0, &second.words()[right]), (&masks[left], opened.1)], part);
+                    let mask = first.mask(party == Some(0), left, &mut scratch);
+                    rows.multiply(&[(opened.0, &second.words()[right]), (mask, opened.1)], part);
                 } else {
                     rows.multiply(&[opened], part);
                     if opens {
@@ -226,9 +231,7 @@ impl<W: Word> Beaver<W> {
         // A phase in which a role computes nothing leaves nothing.
         let parts = match (w.opened().is_empty(), self.number()) {
             (true, _) => Vec::new(),
-            (false, Some(party)) => {
-                vec![Part::Words(w.mask(party == 0).into_owned()), Part::Words(w.opened().to_vec())]
-            }
+            (false, Some(party)) => w.into_owned().into_mask(party == 0).map(Part::Words).into(),
             (false, None) => vec![Part::Words(w.opened().to_vec())],
         };
         Ok(Weight { computed: true, ..Weight::new(geometry, false, parts, placement) })

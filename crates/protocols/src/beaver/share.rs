@@ -1,6 +1,5 @@
 //! A party's shares: in a session, and of its owner's tensor between sessions.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use covey_kernels::{Buffer, elementwise};
@@ -49,6 +48,11 @@ impl<W: Word> Arith<W> {
         Buffer::copy_of(&self.share.data()[range])
     }
 
+    /// The share alone.
+    pub(super) fn forgotten(&self) -> Self {
+        Arith::new(self.share.clone())
+    }
+
     /// Whether products have nothing to open.
     pub(super) fn is_opened(&self) -> bool {
         self.opened.is_some()
@@ -62,14 +66,26 @@ impl<W: Word> Arith<W> {
         }
     }
 
-    /// A party's part of A.
-    pub(super) fn mask(&self, first: bool) -> Cow<'_, [W]> {
-        if !first || self.opened().is_empty() {
-            return Cow::Borrowed(self.words());
+    /// Elements `range` of a party's part of A; `scratch` is room for them.
+    pub(super) fn mask<'a>(&'a self, first: bool, range: Range<usize>, scratch: &'a mut Vec<W>) -> &'a [W] {
+        let share = &self.words()[range.clone()];
+        if !first {
+            return share;
         }
-        let mut mask = self.words().to_vec();
-        elementwise::sub_assign(&mut mask, self.opened());
-        Cow::Owned(mask)
+        scratch.clear();
+        scratch.extend_from_slice(share);
+        elementwise::sub_assign(scratch, &self.opened()[range]);
+        scratch
+    }
+
+    /// A party's part of A, and x - A; at the dealer nothing, and A.
+    pub(super) fn into_mask(self, first: bool) -> [Vec<W>; 2] {
+        let opened = self.opened.and_then(|Opened(opened)| opened).map_or_else(Vec::new, Tensor::into_data);
+        let mut mask = self.share.into_data();
+        if first {
+            elementwise::sub_assign(&mut mask, &opened);
+        }
+        [mask, opened]
     }
 }
 
