@@ -63,12 +63,12 @@ pub fn read_runs(folder: &Path) -> Result<usize, String> {
         Batches::open(&folder.join(runs::FOLDER), &runs::KIND).map_err(|error| error.to_string())?;
     let mut read = 0;
     for stored in batches.stored() {
-        let about = About::from_bytes(&stored.about).ok_or("what it says of its runs cannot be read")?;
+        let about = About::of(&stored).ok_or("what it says of its runs cannot be read")?;
         about.purpose.options.checked()?;
-        for _ in 0..stored.left.min(4) {
-            let reserved = batches.reserve(stored.name, 1).map_err(|error| error.to_string())?;
+        for _ in 0..stored.left[0].min(4) {
+            let reserved = batches.reserve(stored.name, [1]).map_err(|error| error.to_string())?;
             let Some(reserved) = reserved else { break };
-            let again = batches.claim(reserved.name, reserved.range.clone());
+            let again = batches.claim(reserved.name, reserved.ranges.clone());
             assert!(again.is_err(), "a run was set aside twice");
             runs::read(reserved, &about.purpose, about.role)?;
             read += 1;

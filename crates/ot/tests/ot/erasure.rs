@@ -1,11 +1,9 @@
 //! What was used of a store is nowhere in its folder: a disk that is taken later does not say what was used before.
 
-mod common;
-
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use common::both;
+use crate::common::both;
 use covey_ot::Channel;
 use covey_ot::silent::Parameters;
 use covey_ot::stock::DiskStock;
@@ -165,8 +163,8 @@ fn used_runs_are_nowhere_on_the_disk() {
         for number in 0..count {
             let at = pieces(&item(number, len));
             assert!(found(&place, &at) == at.len());
-            let reserved = batches.reserve(NAME, 1).unwrap().unwrap();
-            assert_eq!(reserved.range, number..number + 1);
+            let reserved = batches.reserve(NAME, [1]).unwrap().unwrap();
+            assert_eq!(reserved.ranges[0], number..number + 1);
             match number % 3 {
                 // A run that was given up, and one of a process that died before it read its items.
                 0 => drop(reserved),
@@ -189,7 +187,7 @@ fn runs_claimed_out_of_order_are_erased_one_by_one_and_those_skipped_in_the_end(
     batches.add(batches.create(NAME, b"about", 20, |number| Some(item(number, len))).unwrap());
     let on_disk = |number: u64| found(&place, &pieces(&item(number, len)));
     for range in [5..6, 2..4, 9..13, 0..1, 6..7] {
-        let claimed = batches.claim(NAME, range.clone()).unwrap();
+        let claimed = batches.claim(NAME, [range.clone()]).unwrap();
         let expected: Vec<u8> = range.clone().flat_map(|number| item(number, len).to_vec()).collect();
         assert!(*claimed.read().unwrap() == expected, "{range:?}");
         range.for_each(|number| assert_eq!(on_disk(number), 0, "item {number}"));
@@ -200,7 +198,8 @@ fn runs_claimed_out_of_order_are_erased_one_by_one_and_those_skipped_in_the_end(
     drop(batches);
     let batches = open();
     assert!([4, 7, 8].iter().all(|&number| on_disk(number) == 0), "nobody can claim them any more");
-    let rest = batches.claim(NAME, 13..20).unwrap().read().unwrap();
+    let last = 13..20;
+    let rest = batches.claim(NAME, [last]).unwrap().read().unwrap();
     assert!(*rest == (13..20).flat_map(|number| item(number, len).to_vec()).collect::<Vec<u8>>());
 }
 

@@ -1,10 +1,8 @@
 //! Silent extension, both sides.
 
-mod common;
-
 use std::collections::HashSet;
 
-use common::{assert_balanced, assert_correlated, both, instance};
+use crate::common::{assert_balanced, assert_correlated, both, instance};
 use covey_ot::Block;
 use covey_ot::base::Ristretto;
 use covey_ot::silent::{self, B10, B11, Parameters, SilentReceiver, SilentSender};

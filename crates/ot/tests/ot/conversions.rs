@@ -1,8 +1,6 @@
 //! What gates make of correlated OTs, both sides, against its meaning.
 
-mod common;
-
-use common::{Planes, words};
+use crate::common::{Planes, words};
 use covey_kernels::dispatch::{self, Isa};
 use covey_ot::bits::{BitReceiver, BitSender};
 use covey_ot::ideal::Dealer;

@@ -1,8 +1,6 @@
 //! A peer who sends messages of the right length and the wrong content: an error that blames it, or results that are of no
 //! use to it; never a panic.
 
-mod common;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use covey_ot::base::{BaseOt, Ristretto};

@@ -1,11 +1,9 @@
 //! Stocks in memory and on disk, of both parties: filled, used by several sessions, after a crash, damaged, put back.
 
-mod common;
-
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use common::both;
+use crate::common::both;
 use covey_ot::silent::Parameters;
 use covey_ot::stock::{self, BatchName, DiskStock, Portion, Reserved, Stock};
 use covey_ot::{Block, Channel, Received, Sent};

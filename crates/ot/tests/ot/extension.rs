@@ -1,10 +1,8 @@
 //! Base OTs and SoftSpoken, both sides.
 
-mod common;
-
 use std::collections::HashSet;
 
-use common::{assert_balanced, assert_correlated, both, instance};
+use crate::common::{assert_balanced, assert_correlated, both, instance};
 use covey_ot::base::{BaseOt, Ristretto};
 use covey_ot::softspoken::{self, ReceiverSetup, SenderSetup};
 use covey_ot::{Channel, Instance, OtError};
