@@ -1,10 +1,8 @@
 //! Whole programs: schedule, clear runs against plain loops, Trio against clear, plan against meter.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{cnn, integers, integers_of, run_in, tensor, truncate, weights};
+use crate::common::{cnn, integers, integers_of, run_in, tensor, truncate, weights};
 use covey_program::{Op, Program, ProgramBuilder, Weights, Window, op};
 use covey_protocols::Costs;
 use covey_protocols::clear::{Clear, OnViolation};

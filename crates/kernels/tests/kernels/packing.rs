@@ -1,8 +1,6 @@
 //! Packing against the definition of the format, bit by bit, and against its portable twin in the ring crate.
 
-mod common;
-
-use common::{each_isa, words};
+use crate::common::{each_isa, words};
 use covey_kernels::packing::{pack_plane, pack_words, pack_words_into, packed, unpack_plane_into, unpack_words_into};
 use covey_ring::{BitTensor, Ring, Word, wire};
 use proptest::prelude::*;

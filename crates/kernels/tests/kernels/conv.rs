@@ -1,8 +1,6 @@
 //! Convolutions against the definition.
 
-mod common;
-
-use common::{each_isa, square, words};
+use crate::common::{each_isa, square, words};
 use covey_kernels::{ConvGeometry, conv2d, im2col};
 use covey_ring::Word;
 use proptest::prelude::*;

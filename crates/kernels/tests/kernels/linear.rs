@@ -1,10 +1,8 @@
 //! Packed linear maps, chunk by chunk, against the definition.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{each_isa, square, words};
+use crate::common::{each_isa, square, words};
 use covey_kernels::{Chunk, ConvGeometry, LinearWeight, Part, Prg, PrgStream, gemm, gemm_concat};
 use covey_ring::Word;
 use proptest::prelude::*;

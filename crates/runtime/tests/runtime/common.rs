@@ -1,5 +1,4 @@
 //! Small programs with weights and inputs, and the parties of a protocol as threads.
-#![allow(dead_code)]
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

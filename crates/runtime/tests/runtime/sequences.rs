@@ -1,10 +1,8 @@
 //! Runs of a sequence whose public numbers change from run to run.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::tensor;
+use crate::common::tensor;
 use covey_program::{Op, Program, ProgramBuilder, Weights, op};
 use covey_protocols::clear::OnViolation;
 use covey_ring::Ring;

@@ -1,10 +1,8 @@
 //! Trees and sparse codes against their definitions.
 
-mod common;
-
+use crate::common::{each_aes, each_isa, words};
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use common::{each_aes, each_isa, words};
 use covey_kernels::hash::tree::{TreeHash, add_to_pair};
 use covey_kernels::{Block, Prg, lpn, wipe_past_caches};
 

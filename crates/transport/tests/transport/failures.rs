@@ -1,11 +1,10 @@
 //! Peers that die, stall, or break the format over TLS: the others must name the same peer and reason, in time.
 
+use crate::common;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use covey_transport::{Connection, ErrorKind, Network, Options, PeerId, Phase, Session, TransportError};
-
-mod common;
 
 const SILENCE: Duration = Duration::from_millis(1000);
 

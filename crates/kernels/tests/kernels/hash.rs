@@ -1,10 +1,8 @@
 //! The hash against its definition on the plain cipher, and its twins.
 
-mod common;
-
+use crate::common::{each_aes, words};
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use common::{each_aes, words};
 use covey_kernels::Block;
 use covey_kernels::hash::{HashKey, Output, hash, hash_pair};
 

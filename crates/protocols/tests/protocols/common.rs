@@ -1,5 +1,4 @@
 //! Trio's three parties over the in-process network.
-#![allow(dead_code)] // Each test binary uses some of it.
 
 use std::thread;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! Peers over TCP on this machine, for the tests.
-#![allow(dead_code)]
 
 use std::sync::Arc;
 use std::thread;

@@ -1,13 +1,11 @@
 //! Trio against clear over the in-process network, every gate, in full-width and small rings, with the cost model checked
 //! against the meter.
 
-mod common;
-
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use common::{ONE_WEIGHT, keys, opened, parties, samples, secret_one, share, tensor, times_one};
+use crate::common::{ONE_WEIGHT, keys, opened, parties, samples, secret_one, share, tensor, times_one};
 use covey_protocols::circuits::Adder;
 use covey_protocols::clear::{Clear, OnViolation};
 use covey_protocols::cost::Gate;

@@ -1,8 +1,6 @@
 //! Element-wise kernels and logic on planes against their definition, element by element, under every instruction set.
 
-mod common;
-
-use common::{each_isa, words};
+use crate::common::{each_isa, words};
 use covey_kernels::{bits, elementwise as e};
 use covey_ring::Word;
 

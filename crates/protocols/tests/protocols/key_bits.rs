@@ -1,8 +1,6 @@
 //! Approximate comparisons that read a few bits: right away from 0, and never far off near it.
 
-mod common;
-
-use common::{opened, samples, secret_one, share, tensor, times_one};
+use crate::common::{opened, samples, secret_one, share, tensor, times_one};
 use covey_protocols::circuits::Adder;
 use covey_protocols::cost::Gate;
 use covey_protocols::parts::*;

@@ -1,12 +1,11 @@
 //! What every transport must do, run against all of them.
 
+use crate::common;
 use std::thread;
 use std::time::Duration;
 
 use covey_transport::sim::{self, Line};
 use covey_transport::{Endpoint, ErrorKind, Meter, Network, Options, PeerId, Phase, Row, TransportError, memory};
-
-mod common;
 
 type Networks = Vec<Box<dyn Network>>;
 

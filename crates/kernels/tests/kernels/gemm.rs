@@ -1,8 +1,6 @@
 //! Every matrix kernel against the definition.
 
-mod common;
-
-use common::{each_isa, words};
+use crate::common::{each_isa, words};
 use covey_kernels::gemm;
 use covey_ring::Word;
 use proptest::prelude::*;

@@ -1,5 +1,4 @@
 //! What the kernel tests share.
-#![allow(dead_code)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

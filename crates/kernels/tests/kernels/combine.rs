@@ -1,8 +1,6 @@
 //! Combinations of a convolution's positions, against the definition, and of outputs against those of inputs.
 
-mod common;
-
-use common::{each_isa, square, words};
+use crate::common::{each_isa, square, words};
 use covey_kernels::{Chunk, ConvGeometry, Positions, conv2d, gemm, im2col};
 use covey_ring::Word;
 use proptest::prelude::*;

@@ -1,8 +1,6 @@
 //! Universal hashing against its definition, under every instruction set, and its bound over all keys of a small ring.
 
-mod common;
-
-use common::{each_isa, words};
+use crate::common::{each_isa, words};
 use covey_kernels::compress::{BLOCK, HASHED, KEY, compress};
 
 /// The sums in wide integers.

@@ -1,10 +1,8 @@
 //! The generator against published vectors and the plain cipher.
 
-mod common;
-
+use crate::common::{each_aes, words};
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use common::{each_aes, words};
 use covey_kernels::Prg;
 use covey_ring::Word;
 use proptest::prelude::*;

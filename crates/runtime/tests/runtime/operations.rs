@@ -1,10 +1,9 @@
 //! Every operation of the program format once through the executor, public operands included.
 
-mod common;
-
+use crate::common;
 use std::sync::Arc;
 
-use common::{Run, integers, integers_of, run_in, tensor};
+use crate::common::{Run, integers, integers_of, run_in, tensor};
 use covey_program::{Program, ProgramBuilder, Rounding, Weights, op};
 use covey_protocols::beaver::Beaver;
 use covey_protocols::quad::Quad;

@@ -1,11 +1,9 @@
 //! Trio's tables of clipped values at full width: both ends of the domain, of each segment and of the bound, in one gate.
 
-mod common;
-
 use std::thread;
 use std::time::Duration;
 
-use common::{keys, opened, samples, share, tensor};
+use crate::common::{keys, opened, samples, share, tensor};
 use covey_protocols::circuits::Adder;
 use covey_protocols::clip::{Clipped, Ends};
 use covey_protocols::cost::CostModel;

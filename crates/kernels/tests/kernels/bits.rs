@@ -1,8 +1,6 @@
 //! Bit planes against the definition, for every number of planes.
 
-mod common;
-
-use common::{each_isa, words};
+use crate::common::{each_isa, words};
 use covey_kernels::bits::{expand_bits, from_planes, pack_bits, to_planes};
 use covey_ring::{BitTensor, Word};
 use proptest::prelude::*;
