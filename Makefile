@@ -8,7 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Tests run side by side, more of them than there are cores: they start parties and wait for them.
-WORKERS ?= 3
+WORKERS ?= 4
 # Tests run side by side: threads of NumPy and PyTorch in each would wait for each other.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 4 ? n : 4)))
@@ -38,7 +38,7 @@ help:
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make variants  networks made for private inference, in every form and protocol, against the specification; SIZE=64"
 	@echo "make accuracies  networks trained in every form and thinned, next to what they cost; DATA=folder of Fashion-MNIST"
-	@echo "make conformance  what make test leaves out: larger volumes, wide programs over more transports"
+	@echo "make conformance  what make test leaves out: larger volumes, wide programs and more rings over more transports"
 	@echo "make deny   licences, sources and advisories of what a build takes in, by cargo deny"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make constant-time  branches and addresses that depend on secrets, by Valgrind and by timing"
@@ -69,7 +69,7 @@ demo: $(VENV)/installed
 test: $(VENV)/ready
 	mkdir -p target
 	@# Without examples, which clippy compiles.
-	{ RUST_TEST_THREADS=$(THREADS) cargo test --workspace --locked --lib --bins --tests && cargo test --workspace --locked --doc; } \
+	{ RUST_TEST_THREADS=$(THREADS) cargo test --workspace --locked --tests && cargo test --workspace --locked --doc; } \
 		2>&1 | tee target/test-rust.log
 	$(ONE_THREAD) $(BIN)/pytest -o pythonpath= -n $(WORKERS) --dist loadfile 2>&1 | tee target/test-python.log
 	@# In a process of its own, and 5 where TensorFlow is not installed: nothing was collected.
@@ -149,7 +149,7 @@ DATA ?= /usr/share/datasets/fashion-mnist
 accuracies: $(VENV)/ready
 	$(BIN)/python examples/accuracies.py --data $(DATA)
 
-# The tests that `make test` ignores: larger volumes, wide programs over more transports, noise of millions of coefficients.
+# The tests that `make test` ignores: larger volumes, wide programs and more rings over more transports, noise of millions of coefficients.
 conformance:
 	cargo test --release --locked -p covey-conformance -p covey-rlwe --lib --tests -- --ignored
 
@@ -217,7 +217,7 @@ new-user:
 NIGHTLY := lint test kills train-kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors variants conformance instruction-sets docs-commands \
 	constant-time miri asan soak training training-accuracy lpn lattice-security deny operations new-user
 nightly:
-	@mkdir -p target/nightly; failed=""; for goal in $(NIGHTLY); do \
+	@export COVEY_INTERRUPTS=20; mkdir -p target/nightly; failed=""; for goal in $(NIGHTLY); do \
 		start=$$SECONDS; echo "== $$goal"; \
 		if $(MAKE) --no-print-directory $$goal > target/nightly/$$goal.log 2>&1; then said=passed; \
 		else said="FAILED, see target/nightly/$$goal.log"; failed="$$failed $$goal"; fi; \

@@ -156,8 +156,8 @@ ROWS = [
     ),
     row(
         "malformed OT messages",
-        "covey-ot --test hostile points_that_are_none_are_refused",
-        "covey-ot --test hostile random_messages_end_without_a_panic",
+        "covey-ot --test ot hostile::points_that_are_none_are_refused",
+        "covey-ot --test ot hostile::random_messages_end_without_a_panic",
         trio=NO_TRANSFER,
         quad=NO_TRANSFER,
         beaver=NO_TRANSFER,
@@ -166,7 +166,7 @@ ROWS = [
     row(
         "store of other parties, damaged store",
         mine("test_stores"),
-        "covey-ot --test stock",
+        "covey-ot --test ot stock::",
         trio=NO_TRANSFER,
         quad=NO_TRANSFER,
         beaver=NO_TRANSFER,

@@ -23,7 +23,7 @@ from covey.parties import Parties
 from served import PROTOCOLS, Place, environment, hear_interrupts, place, samples
 from strikes import struck_at
 
-MOMENTS = int(os.environ.get("COVEY_INTERRUPTS", "4"))
+MOMENTS = int(os.environ.get("COVEY_INTERRUPTS", "2"))
 """How often each command is interrupted."""
 
 SCRIPT = """\

@@ -20,7 +20,7 @@ pub use data_sets::{
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 pub use hello::{PartyHello, PartyMessage, WEIGHTS_DIFFER, compare};
 pub use running::{
-    Checkpoint, Done, Fill, PhaseMessage, Resumed, Run, SessionReply, SessionRequest, StoreMessage, Usage,
+    Checkpoint, Done, Fill, Offer, PhaseMessage, Resumed, Run, SessionReply, SessionRequest, StoreMessage, Usage,
 };
 pub use setup::{Infer, Join, Proceed, Reply, Request, RoleOffer, SEED, ShareWeights, TakeRole, Terms, payload_bytes};
 pub use status::{
@@ -153,8 +153,8 @@ mod tests {
             offer.contains("{\"role-offer\":{\"weights_version\":\"01")
                 && offer.contains("\"round_bits\":3,\"payload_bytes\":0")
         );
-        let runs = text(encode(&StoreMessage::StoredRuns { any: true, gone: None }));
-        assert!(runs.ends_with("\"body\":{\"stored-runs\":{\"any\":true,\"gone\":null}}}"));
+        let runs = text(encode(&StoreMessage::Stored { any: true, gone: None }));
+        assert!(runs.ends_with("\"body\":{\"stored\":{\"any\":true,\"gone\":null}}}"));
     }
 
     proptest! {

@@ -164,6 +164,20 @@ pub struct Usage {
     pub gpu_memory_bytes: Option<u64>,
 }
 
+/// What P0 sets aside of a batch, by file of items: one of runs, two of OTs, by the role that holds the correlation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offer {
+    /// The batch.
+    pub batch: Hex<16>,
+    /// The number of the first item.
+    pub start: Vec<u64>,
+    /// How many.
+    pub count: Vec<u64>,
+    /// Offers of runs of one P0, in all its sessions, have numbers that grow in the order in which it set them aside.
+    pub turn: u64,
+}
+
 /// What parties say to each other about what they have stored: prepared weights, correlated OTs of two parties, or runs of all roles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -175,10 +189,8 @@ pub enum StoreMessage {
         /// The session that their masks were drawn in.
         masks: Option<Hex<16>>,
     },
-    /// P1 has batches of OTs of these names.
-    Has(Vec<Hex<16>>),
-    /// What P0 has of stored runs.
-    StoredRuns {
+    /// What P0 has of stored runs, or of OTs.
+    Stored {
         /// Some may serve this session.
         any: bool,
         /// How many are gone of each batch for such sessions, unless P0 is just setting some aside or making some.
@@ -195,26 +207,8 @@ pub enum StoreMessage {
     },
     /// P0 has none left for the next runs.
     Nothing,
-    /// P0 has set these OTs aside for the next runs.
-    Offer {
-        /// The batch.
-        batch: Hex<16>,
-        /// Where they begin, by the role that holds the correlation.
-        start: [u64; 2],
-        /// How many, likewise.
-        count: [u64; 2],
-    },
-    /// P0 has set these runs aside for the next ones; each other role says it once it has done the same.
-    OfferRuns {
-        /// The batch.
-        batch: Hex<16>,
-        /// The number of the first in it.
-        start: u64,
-        /// How many.
-        count: u32,
-        /// Offers of one P0, in all its sessions, have numbers that grow in the order in which it set their runs aside.
-        turn: u64,
-    },
+    /// P0 has set this aside for the next runs; each other role says it once it has done the same.
+    Offer(Offer),
     /// A party is about to keep a checkpoint. All must say the same, but for the nonce.
     Keeping {
         /// The client's job.
@@ -257,7 +251,7 @@ pub enum StoreMessage {
         /// Why, in one line.
         reason: String,
     },
-    /// The same OTs are set aside, or a fill finished, here.
+    /// Weights are prepared, or a fill finished, here.
     Agreed,
     /// It cannot be, and why: the batch is of no use any more.
     Refused {

@@ -17,8 +17,8 @@ use crate::files;
 use crate::headed_file::Format;
 
 pub(crate) const FOLDER: &str = "checkpoints";
-const SUFFIX: &str = "checkpoint";
-const FORMAT: Format = Format {
+pub(crate) const SUFFIX: &str = "checkpoint";
+pub(crate) const FORMAT: Format = Format {
     magic: b"COVEYCKP",
     version: 1,
     way_out: "remove it; the job goes on from its checkpoint before, if all parties have that",
@@ -46,7 +46,7 @@ pub(crate) struct Job {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Head {
+pub(crate) struct Head {
     job: Job,
     checkpoint: Checkpoint,
     /// Later ones of the job have higher numbers.
@@ -176,19 +176,6 @@ impl CheckpointStore {
             info!(program, client = head.job.client, runs = head.checkpoint.runs, "checkpoint erased");
         }
         Ok(())
-    }
-
-    /// Reads all files, for the fuzzer: how many there are, or what is wrong with one.
-    #[cfg(feature = "fuzz")]
-    pub fn read_all(&self) -> Result<usize, String> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut read = 0;
-        for path in entries.filter(|path| path.extension().is_some_and(|extension| extension == SUFFIX)) {
-            let (_, payload) = FORMAT.open_whole::<Head>(&path)?;
-            payload.read_all()?;
-            read += 1;
-        }
-        Ok(read)
     }
 
     fn path(&self, job: &Job, checkpoint: &Checkpoint) -> PathBuf {

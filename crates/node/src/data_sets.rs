@@ -144,13 +144,6 @@ impl DataSetStore {
         }
     }
 
-    /// The files, for the fuzzer, or what is wrong with one.
-    #[cfg(feature = "fuzz")]
-    pub fn paths(&self) -> Result<Vec<PathBuf>, String> {
-        let (heads, problems) = self.heads();
-        problems.into_iter().next().map_or(Ok(heads.into_iter().map(|(path, _)| path).collect()), Err)
-    }
-
     pub(crate) fn open_file(&self, path: &Path) -> Result<Arc<Rows>, String> {
         let unreadable = |error: io::Error| FORMAT.unreadable(path, &error);
         let stamp = Stamp::of(path).map_err(unreadable)?;
@@ -228,7 +221,7 @@ impl DataSetStore {
     }
 
     /// The files whose head reads, and what is wrong with others.
-    fn heads(&self) -> (Vec<(PathBuf, Head)>, Vec<String>) {
+    pub(crate) fn heads(&self) -> (Vec<(PathBuf, Head)>, Vec<String>) {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
         let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == SUFFIX));
         let (mut heads, mut problems) = (Vec::new(), Vec::new());

@@ -22,6 +22,7 @@ mod masks;
 mod metrics;
 mod monitor;
 mod numbers;
+mod offers;
 mod others;
 mod own;
 mod places;

@@ -391,7 +391,7 @@ impl Runs<'_> {
                             [0, 0] => {
                                 return Err("this program takes no correlated OTs, so none can be stored".into());
                             }
-                            wanted => supplies.fill(&mut *control, wanted)?,
+                            wanted => supplies.fill(wanted)?,
                         }
                     }
                     if let Some(stored_runs) = &mut stored_runs {
@@ -437,7 +437,9 @@ impl Runs<'_> {
             if let Some(supplies) = supplies.as_mut().filter(|_| run.phase != PhaseMessage::Online && !run.ends) {
                 let runs = run.inference..run.inference + u64::from(run.count);
                 for (party, count) in lanes.of(runs.clone()) {
-                    if let Some(ots) = supplies.draw(&mut *control, || ot_count(run.batch, count))? {
+                    if let Some(ots) =
+                        supplies.draw(&mut *control, (run.batch, count), || ot_count(run.batch, count))?
+                    {
                         party.supply(runs.clone(), ots);
                         supplied = true;
                     }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
+use crate::offers::Refusal;
 use crate::turns::{Draw, Overtaken, Turns};
 
 pub(crate) const FOLDER: &str = "stored-runs";
@@ -65,7 +66,11 @@ impl About {
         Ok(out)
     }
 
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub fn of(stored: &Stored) -> Option<Self> {
+        About::from_bytes(&stored.about[0])
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (len, rest) = bytes.split_first_chunk()?;
         let (purpose, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
         let (&role, keys) = rest.split_first()?;
@@ -82,23 +87,6 @@ pub(crate) fn item(keys: &DrawKeys, material: Material) -> Zeroizing<Vec<u8>> {
     out.extend_from_slice(&keys);
     out.extend_from_slice(&material);
     out
-}
-
-/// Why runs that are offered cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// Later ones were used before them: they are lost, and the next ones serve.
-    Overtaken(String),
-    /// The roles disagree on the batch: no run of it serves any more.
-    Batch(String),
-}
-
-impl Refusal {
-    pub fn reason(&self) -> &str {
-        match self {
-            Refusal::Overtaken(reason) | Refusal::Batch(reason) => reason,
-        }
-    }
 }
 
 /// The stored runs of a party, opened when they are first used.
@@ -147,11 +135,11 @@ impl RunStore {
         let warned = |problem: &dyn std::fmt::Display| warn!("{problem}");
         let batches = self.open(false).inspect_err(|problem| warned(problem)).ok().flatten()?;
         self.turns.next(|| {
-            let serves = |stored: &Stored| stored.left > 0 && offered.contains(&stored.name);
+            let serves = |stored: &Stored| stored.left[0] > 0 && offered.contains(&stored.name);
             let left: Vec<Stored> = serving_size(&batches, purpose).into_iter().filter(serves).collect();
-            let enough = left.iter().map(|stored| stored.left).sum::<u64>() >= count.into();
-            let next = left.iter().filter(|_| enough).min_by_key(|stored| (stored.gone == 0, stored.name))?;
-            let reserved = batches.reserve(next.name, next.left.min(count.into()));
+            let enough = left.iter().map(|stored| stored.left[0]).sum::<u64>() >= count.into();
+            let next = left.iter().filter(|_| enough).min_by_key(|stored| (stored.gone[0] == 0, stored.name))?;
+            let reserved = batches.reserve(next.name, [next.left[0].min(count.into())]);
             reserved.inspect_err(|problem| warned(problem)).ok().flatten()
         })
     }
@@ -182,7 +170,7 @@ impl RunStore {
                 let names: Vec<BatchName> = lost.iter().map(|(name, _)| *name).collect();
                 batches.follow(&names, &[(name, range.start)])?;
             }
-            batches.claim(name, range.clone())
+            batches.claim(name, [range.clone()])
         });
         match claimed {
             Ok(claimed) => claimed.map_err(|problem| Refusal::Batch(problem.to_string())),
@@ -197,14 +185,14 @@ impl RunStore {
     pub fn gone(&self, purpose: &Purpose) -> Option<Vec<(BatchName, u64)>> {
         let _nobody = self.moving.try_write().ok()?;
         let batches = self.open(false).ok()??;
-        Some(serving(&batches, purpose).map(|(stored, _)| (stored.name, stored.gone)).collect())
+        Some(serving(&batches, purpose).map(|(stored, _)| (stored.name, stored.gone[0])).collect())
     }
 
     /// Removes runs of this program between these parties that no session will use: of another version of the weights, or under other masks.
     pub fn retire(&self, purpose: &Purpose) {
         let Purpose { program, weights_version, masks, parties, .. } = purpose;
         let stale = |stored: &Stored| {
-            About::from_bytes(&stored.about).is_some_and(|About { purpose: of, .. }| {
+            About::of(stored).is_some_and(|About { purpose: of, .. }| {
                 of.program == *program
                     && of.parties == *parties
                     && (of.weights_version, of.masks) != (*weights_version, *masks)
@@ -230,7 +218,7 @@ impl RunStore {
     pub fn left(&self, purpose: &Purpose) -> Vec<(usize, u64)> {
         let Ok(Some(batches)) = self.open(false) else { return Vec::new() };
         let mut left = BTreeMap::new();
-        serving(&batches, purpose).for_each(|(stored, batch)| *left.entry(batch).or_insert(0) += stored.left);
+        serving(&batches, purpose).for_each(|(stored, batch)| *left.entry(batch).or_insert(0) += stored.left[0]);
         left.into_iter().filter(|(_, left)| *left > 0).collect()
     }
 
@@ -238,7 +226,8 @@ impl RunStore {
     pub fn bytes(&self, program: &Hex<32>) -> u64 {
         let Ok(Some(batches)) = self.open(false) else { return 0 };
         let stored = batches.stored();
-        stored.iter().filter(|stored| is_of(stored, program)).map(|stored| batches.bytes(stored.name)).sum()
+        let of_program = |name: &BatchName| stored.iter().any(|stored| stored.name == *name && is_of(stored, program));
+        batches.bytes(of_program)
     }
 
     /// Removes and overwrites stored runs between parties that `with` names, all or those of one program; how many were left. What sessions set
@@ -246,7 +235,7 @@ impl RunStore {
     pub fn delete(&self, program: Option<&Hex<32>>, with: impl Fn(&Key) -> bool) -> Result<u64, String> {
         let runs = self.discard(|stored| {
             program.is_none_or(|program| is_of(stored, program))
-                && About::from_bytes(&stored.about).is_none_or(|about| about.purpose.parties.iter().all(&with))
+                && About::of(stored).is_none_or(|about| about.purpose.parties.iter().all(&with))
         })?;
         if program.is_none()
             && let Some(batches) = self.open(false)?
@@ -258,9 +247,7 @@ impl RunStore {
 
     /// The same of the runs for one version of the weights.
     pub fn delete_of_version(&self, version: &Hex<16>) -> Result<u64, String> {
-        self.discard(|stored| {
-            About::from_bytes(&stored.about).is_some_and(|about| about.purpose.weights_version == *version)
-        })
+        self.discard(|stored| About::of(stored).is_some_and(|about| about.purpose.weights_version == *version))
     }
 
     fn discard(&self, which: impl Fn(&Stored) -> bool) -> Result<u64, String> {
@@ -268,7 +255,7 @@ impl RunStore {
         let mut runs = 0;
         for stored in batches.stored().iter().filter(|stored| which(stored)) {
             if batches.discard(stored.name).map_err(|problem| problem.to_string())? {
-                runs += stored.left;
+                runs += stored.left[0];
             }
         }
         Ok(runs)
@@ -282,12 +269,12 @@ impl RunStore {
             Err(problem) => return (Vec::new(), Some(problem)),
         };
         let describe = |stored: Stored| {
-            let purpose = About::from_bytes(&stored.about)?.purpose;
+            let purpose = About::of(&stored)?.purpose;
             let Purpose { program, protocol, options, batch, round_bits, parties, .. } = purpose;
             if !parties.iter().all(&with) {
                 return None;
             }
-            let (name, left) = (Hex(stored.name), stored.left);
+            let (name, left) = (Hex(stored.name), stored.left[0]);
             Some(RunsStatus { name, program, protocol, options, batch, round_bits, left })
         };
         let mut runs: Vec<RunsStatus> = batches.stored().into_iter().filter_map(describe).collect();
@@ -297,13 +284,13 @@ impl RunStore {
 }
 
 fn is_of(stored: &Stored, program: &Hex<32>) -> bool {
-    About::from_bytes(&stored.about).is_some_and(|about| about.purpose.program == *program)
+    About::of(stored).is_some_and(|about| about.purpose.program == *program)
 }
 
 /// The batches for `purpose`, of any number of samples, with that number.
 pub(crate) fn serving(batches: &Batches, purpose: &Purpose) -> impl Iterator<Item = (Stored, usize)> {
     batches.stored().into_iter().filter_map(|stored| {
-        let of = About::from_bytes(&stored.about)?.purpose;
+        let of = About::of(&stored)?.purpose;
         let batch = of.batch;
         (Purpose { batch: purpose.batch, ..of } == *purpose).then_some((stored, batch))
     })
@@ -319,8 +306,8 @@ fn before(batches: &Batches, purpose: &Purpose, name: BatchName, start: u64) -> 
     let serving = serving_size(batches, purpose);
     let is_here = serving.iter().any(|stored| stored.name == name);
     let count = |stored: &Stored| match stored.name == name {
-        true => start.min(stored.gone + stored.left).saturating_sub(stored.gone),
-        false if stored.gone > 0 => stored.left,
+        true => start.min(stored.gone[0] + stored.left[0]).saturating_sub(stored.gone[0]),
+        false if stored.gone[0] > 0 => stored.left[0],
         false => 0,
     };
     let before = serving.iter().map(|stored| (stored.name, count(stored)));
@@ -329,15 +316,17 @@ fn before(batches: &Batches, purpose: &Purpose, name: BatchName, start: u64) -> 
 
 /// Whether a batch that nobody here has begun may come after another that nobody has begun: P0 knows.
 fn may_follow_another(batches: &Batches, purpose: &Purpose, name: BatchName) -> bool {
-    let (this, others): (Vec<Stored>, Vec<Stored>) =
-        serving_size(batches, purpose).into_iter().filter(|stored| stored.gone == 0).partition(|one| one.name == name);
+    let (this, others): (Vec<Stored>, Vec<Stored>) = serving_size(batches, purpose)
+        .into_iter()
+        .filter(|stored| stored.gone[0] == 0)
+        .partition(|one| one.name == name);
     !this.is_empty() && !others.is_empty()
 }
 
 /// Reads runs that were set aside for `purpose` at `role`.
 pub(crate) fn read(reserved: Reserved, purpose: &Purpose, role: usize) -> Result<Vec<StoredRun>, String> {
-    let count = reserved.range.clone().count();
-    let about = About::from_bytes(&reserved.about).filter(|about| about.purpose == *purpose && about.role == role);
+    let count = reserved.ranges[0].clone().count();
+    let about = About::from_bytes(&reserved.about[0]).filter(|about| about.purpose == *purpose && about.role == role);
     let lasting = about.ok_or("the runs offered are for another purpose or role")?.lasting;
     let bytes = reserved.read().map_err(|error| error.to_string())?;
     let slots = purpose.parties.len();

@@ -1,10 +1,9 @@
-//! A session's use of stored runs, by all roles: once all have the client's request, P0 sets the next run aside and offers it, all others
-//! mark the same one in its turn, and it is used once every role has told every other that it has; and the making of runs for later sessions.
+//! A session's use of stored runs, by all roles, in the order in which P0 sets them aside; and the making of runs for later sessions.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLockReadGuard};
 use std::time::Duration;
 
-use covey_messages::{Fill, Hex, STORE_STREAM, StoreMessage, one_line, wire};
+use covey_messages::{Fill, Hex, Offer, STORE_STREAM, StoreMessage};
 use covey_protocols::Phase;
 use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::ServedProtocol;
@@ -16,16 +15,15 @@ use covey_store::{BatchName, Batches};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::{info, warn};
 
+use crate::offers::{self, OFFERS, Portion, Refusal, Shelf};
 use crate::others::Others;
-use crate::runs::{About, Purpose, Refusal, RunStore, item, read, serving};
+use crate::runs::{About, Purpose, RunStore, item, read, serving};
+use crate::turns::Draw;
 
 const WAY_OUT: &str = "start it and open a new session";
 
 /// How long an offer waits for other sessions to take what is before it. Their offers left P0 earlier, on other connections.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The role that offers.
-const OFFERS: PeerId = 0;
 
 /// The session that stored runs are used in.
 pub(crate) struct Setting<'a> {
@@ -43,18 +41,61 @@ pub(crate) struct Setting<'a> {
     pub client_computes: bool,
 }
 
-/// The batches for `purpose`, of any number of samples.
-fn names(batches: &Batches, purpose: &Purpose) -> Vec<BatchName> {
-    serving(batches, purpose).map(|(stored, _)| stored.name).collect()
+/// The stored runs that serve the next `count` of a purpose.
+struct Runs<'a> {
+    setting: &'a Setting<'a>,
+    purpose: Purpose,
+    count: u32,
+    draw: Option<Draw<'a>>,
+    /// At P0, until all have set aside what it has.
+    moving: Option<RwLockReadGuard<'a, ()>>,
 }
 
-/// Runs of one batch that all roles have set aside.
-enum Portion {
-    Runs(Vec<StoredRun>),
-    /// They are lost, or the batch was refused and removed: what became of it, in words.
-    Refused(String),
-    /// P0 has too few.
-    Nothing,
+impl Shelf for Runs<'_> {
+    type Taken = Vec<StoredRun>;
+
+    fn names(&self) -> Option<Vec<BatchName>> {
+        let batches = self.setting.store.open(false).inspect_err(|problem| out_of_reach(problem)).ok()?;
+        let names = |batches: &Batches| serving(batches, &self.purpose).map(|(stored, _)| stored.name).collect();
+        Some(batches.as_deref().map(names).unwrap_or_default())
+    }
+
+    /// A client that computes may have a batch in another folder.
+    fn offers_common_alone(&self) -> bool {
+        self.setting.client_computes
+    }
+
+    fn reserve(&mut self, offered: &[BatchName]) -> Option<(Offer, Result<Vec<StoredRun>, Refusal>)> {
+        let store = self.setting.store;
+        self.moving = Some(store.moving());
+        let (turn, reserved) = store.reserve(&self.purpose, self.count, offered)?;
+        let [range] = &reserved.ranges;
+        let (start, count) = (vec![range.start], vec![range.end - range.start]);
+        let offer = Offer { batch: Hex(reserved.name), start, count, turn };
+        Some((offer, read(reserved, &self.purpose, OFFERS).map_err(Refusal::Batch)))
+    }
+
+    fn enter(&mut self) {
+        self.draw = Some(self.setting.store.turns.enter(&self.purpose));
+    }
+
+    fn fits(&self, offer: &Offer) -> bool {
+        offer.start.len() == 1 && matches!(offer.count[..], [count] if (1..=self.count.into()).contains(&count))
+    }
+
+    fn claim(&mut self, offer: &Offer) -> Result<Vec<StoredRun>, Refusal> {
+        let Setting { store, streams, .. } = self.setting;
+        let draw = self.draw.take().ok_or_else(|| Refusal::Batch("runs are claimed without a request".into()))?;
+        let end = offer.start[0].checked_add(offer.count[0]);
+        let end = end.ok_or_else(|| Refusal::Batch("runs are offered that no batch has".into()))?;
+        let portion = (offer.batch.0, offer.start[0]..end);
+        let reserved = store.claim(draw, &self.purpose, portion, offer.turn, PATIENCE)?;
+        read(reserved, &self.purpose, streams.me()).map_err(Refusal::Batch)
+    }
+}
+
+fn out_of_reach(problem: &str) {
+    warn!("{problem}: stored runs are out of reach");
 }
 
 /// One session's use of stored runs.
@@ -73,10 +114,10 @@ impl<'a> StoredRuns<'a> {
         if stored_runs.me() == OFFERS {
             let any = stored_runs.batches().is_some_and(|batches| serving(&batches, purpose).next().is_some());
             let gone = store.gone(purpose).map(|gone| gone.into_iter().map(|(name, gone)| (Hex(name), gone)).collect());
-            stored_runs.others().tell(control, &StoreMessage::StoredRuns { any, gone })?;
+            stored_runs.others().tell(control, &StoreMessage::Stored { any, gone })?;
             stored_runs.asks = any;
         } else {
-            let StoreMessage::StoredRuns { any, gone } = stored_runs.others().hear(control, OFFERS)? else {
+            let StoreMessage::Stored { any, gone } = stored_runs.others().hear(control, OFFERS)? else {
                 return Err(stored_runs.others().unexpected(OFFERS));
             };
             if let (Some(batches), Some(gone)) = (stored_runs.batches(), gone) {
@@ -97,10 +138,7 @@ impl<'a> StoredRuns<'a> {
     }
 
     fn batches(&self) -> Option<Arc<Batches>> {
-        self.setting.store.open(false).unwrap_or_else(|problem| {
-            warn!("{problem}: stored runs are out of reach");
-            None
-        })
+        self.setting.store.open(false).inspect_err(|problem| out_of_reach(problem)).ok().flatten()
     }
 
     /// That somebody is there who deals, for what takes new runs.
@@ -113,38 +151,6 @@ impl<'a> StoredRuns<'a> {
 
     fn others(&self) -> Others<'a> {
         Others(self.setting.streams)
-    }
-
-    /// Tells all others how `what` went here, and hears how it went there: why it did not, the same kind of reason at all roles. All must
-    /// mean the same by it: P0 may have told each another thing.
-    fn settle(
-        &self,
-        control: &mut dyn Endpoint,
-        what: StoreMessage,
-        here: &Result<(), Refusal>,
-    ) -> Result<Option<Refusal>, String> {
-        let told = match here {
-            Ok(()) => what.clone(),
-            Err(Refusal::Overtaken(reason)) => StoreMessage::Overtaken { reason: one_line(reason) },
-            Err(Refusal::Batch(reason)) => StoreMessage::Refused { reason: one_line(reason) },
-        };
-        self.others().tell(control, &told)?;
-        let mut refusals: Vec<Refusal> = here.as_ref().err().cloned().into_iter().collect();
-        for from in self.others().ids() {
-            let name = self.setting.streams.name(from);
-            let said = |reason: String| format!("{name}: {}", one_line(&reason));
-            match self.others().hear(control, from)? {
-                heard if heard == what => {}
-                StoreMessage::Overtaken { reason } => refusals.push(Refusal::Overtaken(said(reason))),
-                StoreMessage::Refused { reason } => refusals.push(Refusal::Batch(said(reason))),
-                StoreMessage::OfferRuns { .. } => {
-                    refusals.push(Refusal::Batch(format!("{name} was offered other runs")));
-                }
-                _ => return Err(self.others().unexpected(from)),
-            }
-        }
-        let gravest = refusals.iter().position(|refusal| matches!(refusal, Refusal::Batch(_)));
-        Ok(refusals.into_iter().nth(gravest.unwrap_or_default()))
     }
 
     /// Whether `count` stored runs of `batch` samples may be used at once: they are all read before the first of them runs.
@@ -160,101 +166,28 @@ impl<'a> StoredRuns<'a> {
         batch: usize,
         count: u32,
     ) -> Result<Option<Vec<StoredRun>>, String> {
-        let purpose = Purpose { batch, ..self.setting.purpose.clone() };
+        let purpose = || Purpose { batch, ..self.setting.purpose.clone() };
+        let program = self.setting.purpose.program.short();
         let mut drawn = Vec::new();
         let mut why = format!("no stored run of {batch} sample(s) is left");
-        while drawn.len() < count as usize {
-            let missing = count - drawn.len() as u32;
-            match if self.asks { self.portion(control, &purpose, missing)? } else { Portion::Nothing } {
-                Portion::Runs(runs) => drawn.extend(runs),
-                Portion::Refused(what) => why = what,
-                Portion::Nothing if self.setting.alone => {
-                    return Err(format!("{why}, and the dealer is absent: {WAY_OUT}"));
+        while self.asks && drawn.len() < count as usize {
+            let count = count - drawn.len() as u32;
+            let mut runs = Runs { setting: &self.setting, purpose: purpose(), count, draw: None, moving: None };
+            match offers::draw(self.others(), control, (batch, count), &mut runs)? {
+                Portion::Taken(runs) => drawn.extend(runs),
+                Portion::Refused(name, Refusal::Batch(reason)) => why = self.discard(name, &reason),
+                Portion::Refused(_, Refusal::Overtaken(reason)) => {
+                    why = format!("stored runs of program {program} are lost ({reason})");
+                    warn!("{why}; the next ones serve");
                 }
-                Portion::Nothing => return Ok(None),
+                Portion::Nothing => break,
             }
         }
-        Ok(Some(drawn))
-    }
-
-    /// Some of the next `count` runs.
-    fn portion(&self, control: &mut dyn Endpoint, purpose: &Purpose, count: u32) -> Result<Portion, String> {
-        let store = self.setting.store;
-        let (offer, name, dealt, _moving) = if self.me() == OFFERS {
-            let offered = self.wait_for_all(control, (purpose.batch, count))?;
-            let moving = store.moving();
-            let Some((turn, reserved)) = offered.and_then(|batches| store.reserve(purpose, count, &batches)) else {
-                self.others().tell(control, &StoreMessage::Nothing)?;
-                return Ok(Portion::Nothing);
-            };
-            let (batch, range) = (Hex(reserved.name), reserved.range.clone());
-            let offered = (range.end - range.start) as u32;
-            let offer = StoreMessage::OfferRuns { batch, start: range.start, count: offered, turn };
-            self.others().tell(control, &offer)?;
-            (offer, batch.0, read(reserved, purpose, OFFERS).map_err(Refusal::Batch), Some(moving))
-        } else {
-            let draw = store.turns.enter(purpose);
-            let has = match store.open(false) {
-                Ok(batches) => Some(batches.map(|batches| names(&batches, purpose)).unwrap_or_default()),
-                Err(problem) => {
-                    warn!("{problem}: stored runs are out of reach");
-                    None
-                }
-            };
-            let has = has.map(|names| names.into_iter().map(Hex).collect());
-            let asked = StoreMessage::Asked { batch: purpose.batch, count, has };
-            wire::send_control(control, OFFERS, &asked).map_err(|error| error.to_string())?;
-            let offer = self.others().hear(control, OFFERS)?;
-            let (name, start, offered, turn) = match offer {
-                StoreMessage::Nothing => return Ok(Portion::Nothing),
-                StoreMessage::OfferRuns { batch, start, count: offered, turn } if (1..=count).contains(&offered) => {
-                    (batch.0, start, offered, turn)
-                }
-                _ => return Err(self.others().unexpected(OFFERS)),
-            };
-            let end = start.checked_add(offered.into());
-            let end = end.ok_or_else(|| Refusal::Batch("runs are offered that no batch has".into()));
-            let claimed = end.and_then(|end| store.claim(draw, purpose, (name, start..end), turn, PATIENCE));
-            let read = |reserved| read(reserved, purpose, self.me()).map_err(Refusal::Batch);
-            (offer, name, claimed.and_then(read), None)
-        };
-        let here = dealt.as_ref().map(|_| ()).map_err(Clone::clone);
-        Ok(match (self.settle(control, offer, &here)?, dealt) {
-            (None, Ok(dealt)) => Portion::Runs(dealt),
-            (Some(Refusal::Overtaken(reason)), _) | (None, Err(Refusal::Overtaken(reason))) => {
-                let what =
-                    format!("stored runs of program {} are lost ({reason})", self.setting.purpose.program.short());
-                warn!("{what}; the next ones serve");
-                Portion::Refused(what)
-            }
-            (Some(Refusal::Batch(reason)), _) | (None, Err(Refusal::Batch(reason))) => {
-                Portion::Refused(self.discard(name, &reason))
-            }
-        })
-    }
-
-    /// At P0, before it sets runs aside: that the client has asked all others for the same. It could lose runs for all by asking P0 alone.
-    /// The batches to offer from, none where a role's store is out of reach: no batch is to be lost for that. A batch that a server lacks is
-    /// offered all the same, and so removed everywhere; a client that computes may have it in another folder.
-    fn wait_for_all(&self, control: &mut dyn Endpoint, asked: (usize, u32)) -> Result<Option<Vec<BatchName>>, String> {
-        let mut offered = self.batches().map(|batches| names(&batches, &self.setting.purpose));
-        for from in self.others().ids() {
-            match self.others().hear(control, from)? {
-                StoreMessage::Asked { batch, count, has } if (batch, count) == asked => match (has, &mut offered) {
-                    (None, _) => offered = None,
-                    (Some(has), Some(offered)) if self.setting.client_computes => {
-                        offered.retain(|name| has.contains(&Hex(*name)));
-                    }
-                    _ => {}
-                },
-                StoreMessage::Asked { .. } => {
-                    let name = self.setting.streams.name(from);
-                    return Err(format!("the client asked {name} for other runs than this party"));
-                }
-                _ => return Err(self.others().unexpected(from)),
-            }
+        match drawn.len() == count as usize {
+            true => Ok(Some(drawn)),
+            false if self.setting.alone => Err(format!("{why}, and the dealer is absent: {WAY_OUT}")),
+            false => Ok(None),
         }
-        Ok(offered)
     }
 
     /// A batch on which the roles disagree serves nobody any more. What became of it, in words.
@@ -308,8 +241,8 @@ impl<'a> StoredRuns<'a> {
         if me != OFFERS {
             kept.take().into_iter().for_each(|made| batches.add(made));
         }
-        let refused =
-            self.settle(control, StoreMessage::Agreed, &Ok(())).unwrap_or_else(|error| Some(Refusal::Batch(error)));
+        let refused = offers::settle(self.others(), control, StoreMessage::Agreed, &Ok(()))
+            .unwrap_or_else(|error| Some(Refusal::Batch(error)));
         match (kept, &refused) {
             (Some(made), None) => batches.add(made),
             (Some(made), Some(_)) => batches.withdraw(made).map_err(|error| error.to_string())?,

@@ -6,12 +6,15 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use covey_messages::{Hex, Key, STORE_STREAM, StoreMessage, StoreStatus, one_line, wire};
+use covey_messages::{Hex, Key, Offer, STORE_STREAM, StoreMessage, StoreStatus};
 use covey_ot::Link;
 use covey_ot::stock::{BatchName, DiskStock, Portion, Reserved};
 use covey_protocols::cost::MATERIAL;
-use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
+use covey_transport::{Endpoint, Network, Session as Streams};
 use tracing::{info, warn};
+
+use crate::offers::{self, OFFERS, Refusal, Shelf};
+use crate::others::Others;
 
 const FOLDER: &str = "correlated-ots";
 /// What a key's text begins with.
@@ -87,140 +90,123 @@ impl Stores {
     }
 }
 
-/// One session's use of the stock with its other party. P0 offers, P1 agrees.
+/// One session's use of the stock with its other party.
 pub(crate) struct Supplies<'a> {
     stores: &'a Stores,
     streams: &'a Streams,
     peer: Key,
-    me: usize,
-    other: PeerId,
     stock: Option<Arc<DiskStock>>,
-    /// The batches P1 has, as P1 said.
-    has: Vec<BatchName>,
+    /// P0 says before each run whether it offers some: it had a stock when the session began, or the session has filled one.
+    asks: bool,
+}
+
+/// The stock, for runs that take so many of its OTs, by sender.
+struct Ots<'a> {
+    stock: Option<&'a DiskStock>,
+    count: [u64; 2],
+}
+
+impl Shelf for Ots<'_> {
+    type Taken = Reserved;
+
+    fn names(&self) -> Option<Vec<BatchName>> {
+        Some(self.stock.map(|stock| stock.left().into_iter().map(|(name, _)| name).collect()).unwrap_or_default())
+    }
+
+    fn offers_common_alone(&self) -> bool {
+        true
+    }
+
+    fn reserve(&mut self, offered: &[BatchName]) -> Option<(Offer, Result<Reserved, Refusal>)> {
+        let reserved = self.stock?.reserve(offered, self.count);
+        let (Portion { batch, start, count }, ots) = reserved.inspect_err(|problem| out_of_reach(problem)).ok()??;
+        Some((Offer { batch: Hex(batch), start: start.into(), count: count.into(), turn: 0 }, Ok(ots)))
+    }
+
+    fn fits(&self, offer: &Offer) -> bool {
+        portion(offer).is_some()
+    }
+
+    fn claim(&mut self, offer: &Offer) -> Result<Reserved, Refusal> {
+        let (stock, portion) =
+            self.stock.zip(portion(offer)).ok_or_else(|| Refusal::Batch("there is no stock".into()))?;
+        stock.claim(&portion).map_err(|problem| Refusal::Batch(problem.to_string()))
+    }
+}
+
+fn portion(offer: &Offer) -> Option<Portion> {
+    let two = |numbers: &[u64]| numbers.try_into().ok();
+    Some(Portion { batch: offer.batch.0, start: two(&offer.start)?, count: two(&offer.count)? })
+}
+
+fn out_of_reach(problem: &dyn std::fmt::Display) {
+    warn!("{problem}: correlated OTs are made in the session");
 }
 
 impl<'a> Supplies<'a> {
-    /// Both parties say what they have. The session is one of two parties.
+    /// P0 says whether it has any. The session is one of two parties.
     pub fn start(
         stores: &'a Stores,
         streams: &'a Streams,
         parties: &[Key],
         control: &mut dyn Endpoint,
     ) -> Result<Self, String> {
-        let (me, other) = (streams.me(), 1 - streams.me());
-        let peer = parties[other];
-        let stock = stores.open(&peer, me, false).unwrap_or_else(|problem| {
-            warn!("{problem}: correlated OTs are made in the session");
-            None
-        });
-        let mut supplies = Supplies { stores, streams, peer, me, other, stock, has: Vec::new() };
-        supplies.announce(control)?;
-        Ok(supplies)
-    }
-
-    fn announce(&mut self, control: &mut dyn Endpoint) -> Result<(), String> {
-        self.has = if self.me == 1 {
-            let left = self.stock.as_ref().map(|stock| stock.left()).unwrap_or_default();
-            let has: Vec<BatchName> = left.into_iter().map(|(name, _)| name).collect();
-            self.send(control, &StoreMessage::Has(has.iter().copied().map(Hex).collect()))?;
-            has
-        } else {
-            match self.receive(control)? {
-                StoreMessage::Has(has) => has.into_iter().map(|name| name.0).collect(),
-                _ => return Err(self.unexpected()),
-            }
+        let peer = parties[1 - streams.me()];
+        let stock = stores.open(&peer, streams.me(), false).inspect_err(|problem| out_of_reach(problem)).ok().flatten();
+        let (others, any) = (Others(streams), stock.as_ref().is_some_and(|stock| !stock.left().is_empty()));
+        let asks = match streams.me() == OFFERS {
+            true => others.tell(control, &StoreMessage::Stored { any, gone: None }).map(|()| any)?,
+            false => match others.hear(control, OFFERS)? {
+                StoreMessage::Stored { any, gone: None } => any,
+                _ => return Err(others.unexpected(OFFERS)),
+            },
         };
-        Ok(())
+        Ok(Supplies { stores, streams, peer, stock, asks })
     }
 
-    fn send(&self, control: &mut dyn Endpoint, message: &StoreMessage) -> Result<(), String> {
-        wire::send_control(control, self.other, message).map_err(|error| error.to_string())
-    }
-
-    fn receive(&self, control: &mut dyn Endpoint) -> Result<StoreMessage, String> {
-        let name = self.streams.name(self.other);
-        wire::receive_control(control, self.other, &name).map_err(|error| error.to_string())
-    }
-
-    fn unexpected(&self) -> String {
-        format!("{} broke the format: an answer to another question", self.streams.name(self.other))
-    }
-
-    /// Sets `ot_count` aside for the next runs, at both parties or at none.
+    /// Sets aside what the next `count` runs of `batch` samples take, at both parties or at none.
     pub fn draw(
-        &mut self,
+        &self,
         control: &mut dyn Endpoint,
+        (batch, count): (usize, u32),
         ot_count: impl FnOnce() -> Result<[u64; 2], String>,
     ) -> Result<Option<Reserved>, String> {
-        if self.has.is_empty() {
+        if !self.asks {
             return Ok(None);
         }
-        if self.me == 1 { self.claim(control) } else { self.offer(control, ot_count()?) }
-    }
-
-    fn offer(&mut self, control: &mut dyn Endpoint, ot_count: [u64; 2]) -> Result<Option<Reserved>, String> {
-        let reserved = self.stock.as_ref().map(|stock| stock.reserve(&self.has, ot_count)).transpose();
-        let reserved = reserved.unwrap_or_else(|problem| {
-            warn!("{problem}: correlated OTs are made in the session");
-            None
-        });
-        let Some((portion, ots)) = reserved.flatten() else {
-            self.send(control, &StoreMessage::Nothing)?;
-            return Ok(None);
-        };
-        let Portion { batch, start, count } = portion;
-        self.send(control, &StoreMessage::Offer { batch: Hex(batch), start, count })?;
-        match self.receive(control)? {
-            StoreMessage::Agreed => Ok(Some(ots)),
-            StoreMessage::Refused { reason } => {
-                self.discard(batch, &one_line(&reason));
-                Ok(None)
+        let ots = if self.streams.me() == OFFERS { ot_count()? } else { [0; 2] };
+        let mut ots = Ots { stock: self.stock.as_deref(), count: ots };
+        Ok(match offers::draw(Others(self.streams), control, (batch, count), &mut ots)? {
+            offers::Portion::Taken(ots) => Some(ots),
+            offers::Portion::Refused(batch, refusal) => {
+                self.discard(batch, refusal.reason());
+                None
             }
-            _ => Err(self.unexpected()),
-        }
-    }
-
-    fn claim(&mut self, control: &mut dyn Endpoint) -> Result<Option<Reserved>, String> {
-        let portion = match self.receive(control)? {
-            StoreMessage::Nothing => return Ok(None),
-            StoreMessage::Offer { batch, start, count } => Portion { batch: batch.0, start, count },
-            _ => return Err(self.unexpected()),
-        };
-        let Some(stock) = &self.stock else { return Err(self.unexpected()) };
-        match stock.claim(&portion).map_err(|problem| problem.to_string()) {
-            Ok(ots) => {
-                self.send(control, &StoreMessage::Agreed)?;
-                Ok(Some(ots))
-            }
-            Err(reason) => {
-                self.send(control, &StoreMessage::Refused { reason: one_line(&reason) })?;
-                self.discard(portion.batch, &reason);
-                Ok(None)
-            }
-        }
+            offers::Portion::Nothing => None,
+        })
     }
 
     /// A batch on which the parties disagree serves nobody any more.
-    fn discard(&mut self, batch: BatchName, reason: &str) {
+    fn discard(&self, batch: BatchName, reason: &str) {
         warn!(
             "correlated OTs in store with {} are refused and removed ({reason}); those the session needs are made in it, \
              `covey store fill` stores new ones",
-            self.streams.name(self.other)
+            self.streams.name(1 - self.streams.me())
         );
-        self.has.retain(|name| *name != batch);
         if let Some(Err(problem)) = self.stock.as_ref().map(|stock| stock.discard(batch)) {
             warn!("{problem}");
         }
     }
 
     /// Makes `wanted` more for later sessions.
-    pub fn fill(&mut self, control: &mut dyn Endpoint, wanted: [u64; 2]) -> Result<(), String> {
-        let stock = self.stores.open(&self.peer, self.me, true)?.ok_or("its store cannot be made")?;
+    pub fn fill(&mut self, wanted: [u64; 2]) -> Result<(), String> {
+        let (me, other) = (self.streams.me(), 1 - self.streams.me());
+        let stock = self.stores.open(&self.peer, me, true)?.ok_or("its store cannot be made")?;
         let mut endpoint = self.streams.endpoint(STORE_STREAM).map_err(|error| error.to_string())?;
         endpoint.meter().set_node(MATERIAL);
-        stock.fill(wanted, &mut Link::new(&mut *endpoint, self.other)).map_err(|error| error.to_string())?;
-        info!(peer = self.streams.name(self.other), ots = wanted[0] + wanted[1], "store filled");
-        self.stock = Some(stock);
-        self.announce(control)
+        stock.fill(wanted, &mut Link::new(&mut *endpoint, other)).map_err(|error| error.to_string())?;
+        info!(peer = self.streams.name(other), ots = wanted[0] + wanted[1], "store filled");
+        (self.stock, self.asks) = (Some(stock), true);
+        Ok(())
     }
 }

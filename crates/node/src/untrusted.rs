@@ -1,11 +1,12 @@
 //! What a party reads of its own state folder when it starts and when a session needs it: for the fuzzer alone.
 
+use std::fs;
 use std::path::Path;
 
 use covey_store::Batches;
 use zeroize::Zeroizing;
 
-use crate::checkpoints::CheckpointStore;
+use crate::checkpoints;
 use crate::data_sets::DataSetStore;
 use crate::headed_file::Payload;
 use crate::masks::MaskStore;
@@ -41,9 +42,18 @@ pub fn read_state(folder: &Path) -> Result<usize, String> {
 /// # Errors
 /// The first file that is refused, in one line.
 pub fn read_kept(folder: &Path) -> Result<usize, String> {
-    let mut read = CheckpointStore::new(folder).read_all()?;
+    let mut read = 0;
+    let entries = fs::read_dir(folder.join(checkpoints::FOLDER)).into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path());
+    for path in files.filter(|path| path.extension().is_some_and(|extension| extension == checkpoints::SUFFIX)) {
+        let (_, payload) = checkpoints::FORMAT.open_whole::<checkpoints::Head>(&path)?;
+        payload.read_all()?;
+        read += 1;
+    }
     let data_sets = DataSetStore::new(folder);
-    for path in data_sets.paths()? {
+    let (heads, problems) = data_sets.heads();
+    problems.into_iter().next().map_or(Ok(()), Err)?;
+    for (path, _) in heads {
         let rows = data_sets.open_file(&path)?;
         let mut row = Zeroizing::new(vec![0; usize::try_from(rows.head.row_bytes).map_err(|error| error.to_string())?]);
         for number in [0, rows.head.data_set.rows.saturating_sub(1)] {
@@ -63,12 +73,12 @@ pub fn read_runs(folder: &Path) -> Result<usize, String> {
         Batches::open(&folder.join(runs::FOLDER), &runs::KIND).map_err(|error| error.to_string())?;
     let mut read = 0;
     for stored in batches.stored() {
-        let about = About::from_bytes(&stored.about).ok_or("what it says of its runs cannot be read")?;
+        let about = About::of(&stored).ok_or("what it says of its runs cannot be read")?;
         about.purpose.options.checked()?;
-        for _ in 0..stored.left.min(4) {
-            let reserved = batches.reserve(stored.name, 1).map_err(|error| error.to_string())?;
+        for _ in 0..stored.left[0].min(4) {
+            let reserved = batches.reserve(stored.name, [1]).map_err(|error| error.to_string())?;
             let Some(reserved) = reserved else { break };
-            let again = batches.claim(reserved.name, reserved.range.clone());
+            let again = batches.claim(reserved.name, reserved.ranges.clone());
             assert!(again.is_err(), "a run was set aside twice");
             runs::read(reserved, &about.purpose, about.role)?;
             read += 1;

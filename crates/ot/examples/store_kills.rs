@@ -159,10 +159,10 @@ impl Pair for Runs {
     fn take(&mut self) -> std::result::Result<Option<[Vec<Vec<u8>>; 2]>, OtError> {
         let [zero, one] = &self.0;
         let has: HashSet<_> = one.stored().into_iter().map(|stored| stored.name).collect();
-        let both = zero.stored().into_iter().find(|stored| stored.left > 0 && has.contains(&stored.name));
+        let both = zero.stored().into_iter().find(|stored| stored.left[0] > 0 && has.contains(&stored.name));
         let Some(both) = both else { return Ok(None) };
-        let Some(ours) = zero.reserve(both.name, 1)? else { return Ok(None) };
-        let theirs = one.claim(ours.name, ours.range.clone())?;
+        let Some(ours) = zero.reserve(both.name, [1])? else { return Ok(None) };
+        let theirs = one.claim(ours.name, ours.ranges.clone())?;
         let read = |reserved: covey_store::Reserved| reserved.read().map(|bytes| vec![bytes.to_vec()]);
         Ok(Some([read(ours)?, read(theirs)?]))
     }

@@ -19,15 +19,23 @@ use crate::served::{KeptRuns, Served, StoredRun};
 use crate::store::Material;
 
 /// A party's role in its protocol.
-pub(crate) trait PartyRole: Copy + PartialEq {
+pub(crate) trait PartyRole: Copy + PartialEq + 'static {
     /// What a session needs, for errors.
     const NEEDS: &'static str = "ring 32 or 64";
 
     /// How many bits the ring has beside those of a value that can be shifted.
     const SPARE_BITS: u32 = 2;
 
+    /// The parties' roles, in their order, where that does not depend on options.
+    const ROLES: &'static [Self] = &[];
+
+    /// The role whose values depend on no input, where it is one of these.
+    const AHEAD: Option<Self> = None;
+
     /// The role of peer `me`; none if that is no party.
-    fn of_peer(me: usize, options: &Options) -> Option<Self>;
+    fn of_peer(me: usize, _options: &Options) -> Option<Self> {
+        Self::ROLES.get(me).copied()
+    }
 
     /// Whether the protocol computes in `ring`, in words of `word` bits.
     fn computes_in(ring: Ring, word: u32) -> bool {
@@ -36,7 +44,7 @@ pub(crate) trait PartyRole: Copy + PartialEq {
 
     /// Whether the role's values depend on no input: it computes while preprocessing and rests online.
     fn works_ahead(self) -> bool {
-        false
+        Self::AHEAD == Some(self)
     }
 
     /// Whether the role lacks the dealer's key, so that it can only run what earlier sessions were dealt.
@@ -44,6 +52,42 @@ pub(crate) trait PartyRole: Copy + PartialEq {
         false
     }
 }
+
+/// What a session of every interactive protocol has alike: its types, and what its party answers. `and` names more of that: to `enter` a
+/// node, and that there is `nothing_to_check`.
+macro_rules! session_of_party {
+    ($(and $more:ident),*) => {
+        type Word = W;
+        type Arith = Arith<W>;
+        type Bool = Bool;
+        type StoredShare = StoredShare<W>;
+
+        fn costs(&self) -> crate::cost::CostModel {
+            crate::cost::CostModel::of::<Self>()
+        }
+
+        fn ring(&self) -> Ring {
+            self.party.ring
+        }
+
+        fn stored(&self) -> usize {
+            self.party.scheduler.stored()
+        }
+
+        $(session_of_party!(@$more);)*
+    };
+    (@enter) => {
+        fn enter(&mut self, node: u32, name: &str) {
+            self.party.enter(node, name);
+        }
+    };
+    (@nothing_to_check) => {
+        fn check(&mut self) -> Result<Checked> {
+            Ok(Checked(()))
+        }
+    };
+}
+pub(crate) use session_of_party;
 
 /// One gate over one tile, seen from one party.
 #[derive(Clone)]

@@ -1,99 +1,223 @@
-//! A folder of batches that several parties hold a side of each, and set items of aside for a purpose.
+//! A folder of batches that several parties hold a side of each, and set items of aside for a purpose. While it is open no other process
+//! can open it.
 //!
-//! A batch is a directory with one [`Material`]. One party, always the same, reserves items in its journal ([`Batches::reserve`]) and tells
+//! A batch is a directory with a [`Material`] or several, such as the two directions of oblivious transfer. One party, always the same,
+//! reserves items in its journals ([`Batches::reserve`]) and tells
 //! the others, who mark the same items in theirs ([`Batches::claim`]); only when all have done so are they used. Who is asked for items
 //! that it has marked before knows that the asking party's folder is an older copy, put back, and refuses. A copy of its own that is
 //! behind skips ahead.
 
 use std::ops::Range;
-use std::path::Path;
-use std::sync::{Arc, MutexGuard};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zeroize::Zeroizing;
 
-use crate::folder::{Batch, Entry, Folder, InUse};
-use crate::{BatchName, Contents, Items, Kind, Material, Result, StoreError, refuse};
+use crate::batch::{Batch, Reserved, finished_batches};
+use crate::{
+    BatchName, Contents, Kind, Locked, Material, Result, StoreError, UNFINISHED, create_private_directory, failed, hex,
+    lock_directory, refuse, remove, sync_directory,
+};
 
 const FILE: &str = "items.material";
 
+/// What the batches of a folder are made of.
+pub struct Layout<const FILES: usize> {
+    /// The kind of their material.
+    pub kind: Kind,
+    /// The files' names.
+    pub files: [&'static str; FILES],
+    /// Refuses files that are not those of a batch of this name in this place. Whether the batch stays when all its items are gone.
+    pub inspect: fn(&Kind, &BatchName, &Path, &[Material; FILES]) -> Result<bool>,
+}
+
 /// One party's batches of a kind.
-pub struct Batches {
-    kind: Kind,
-    folder: Folder<OneFile>,
+pub struct Batches<const FILES: usize = 1> {
+    layout: Layout<FILES>,
+    place: PathBuf,
+    batches: Mutex<Vec<Batch<FILES>>>,
+    /// Those that cannot be used.
+    damaged: Mutex<Vec<PathBuf>>,
+    _lock: Locked,
 }
 
-/// A batch of one file.
-struct OneFile {
-    entry: Entry,
-    material: Material,
-}
-
-impl Batch for OneFile {
-    fn entry(&self) -> &Entry {
-        &self.entry
-    }
-}
-
-/// What there is of a batch.
-pub struct Stored {
+/// What there is of a batch, by file.
+pub struct Stored<const FILES: usize = 1> {
     /// Its name.
     pub name: BatchName,
-    /// What goes with all its items.
-    pub about: Zeroizing<Vec<u8>>,
+    /// What goes with all items of a file.
+    pub about: [Zeroizing<Vec<u8>>; FILES],
     /// Items gone.
-    pub gone: u64,
+    pub gone: [u64; FILES],
     /// Items left.
-    pub left: u64,
-}
-
-/// Items set aside: whoever has this alone uses them, once. Dropped, they are lost. Not `Debug`.
-pub struct Reserved {
-    /// The batch.
-    pub name: BatchName,
-    /// Which they are.
-    pub range: Range<u64>,
-    /// What goes with all items of the batch.
-    pub about: Zeroizing<Vec<u8>>,
-    items: Items,
-    _in_use: Arc<InUse>,
+    pub left: [u64; FILES],
 }
 
 /// A batch that is on the disk, but not among those that items are taken from.
-pub struct Finished(OneFile);
+pub struct Finished<const FILES: usize = 1>(Batch<FILES>);
 
-impl Batches {
-    /// Opens the batches of `kind` in `place`, making the folder if need be. Also returns what is wrong with those that cannot be used.
+impl<const FILES: usize> Batches<FILES> {
+    /// Opens the batches in `place`, making the folder if need be. Unfinished ones are removed. Also returns what is wrong with those
+    /// that cannot be used.
     ///
     /// # Errors
     /// If the folder cannot be made or read, or is open in another process.
-    pub fn open(place: &Path, kind: &Kind) -> Result<(Batches, Vec<StoreError>)> {
-        let open = |entry: Entry| -> Result<OneFile> {
-            let material = Material::open(&entry.place.join(FILE), kind)?;
-            if material.journal().id() != id(kind, &entry.name, material.journal().total()) {
-                return Err(refuse(&entry.place, "this is another batch than its name says"));
+    pub fn open_as(place: &Path, layout: Layout<FILES>) -> Result<(Self, Vec<StoreError>)> {
+        let lock = lock_directory(place)?;
+        let (mut batches, mut problems, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, path) in finished_batches(place)? {
+            match Batch::open(&layout, name, path.clone()) {
+                Ok(batch) => batches.push(batch),
+                Err(problem) => {
+                    problems.push(problem);
+                    damaged.push(path);
+                }
             }
-            Ok(OneFile { material, entry })
-        };
-        let (folder, problems) = Folder::open(place, open)?;
-        let batches = Batches { kind: *kind, folder };
-        remove_used_up(&mut batches.lock())?;
-        Ok((batches, problems))
+        }
+        remove_used_up(&mut batches)?;
+        let (batches, damaged) = (Mutex::new(batches), Mutex::new(damaged));
+        Ok((Batches { layout, place: place.into(), batches, damaged, _lock: lock }, problems))
+    }
+
+    /// Its path.
+    pub fn place(&self) -> &Path {
+        &self.place
     }
 
     /// What is left of each.
-    pub fn stored(&self) -> Vec<Stored> {
-        let stored = |batch: &OneFile| Stored {
-            name: batch.entry.name,
-            about: Zeroizing::new(batch.material.about().to_vec()),
-            gone: batch.material.journal().gone(),
-            left: batch.material.journal().left(),
+    pub fn stored(&self) -> Vec<Stored<FILES>> {
+        let stored = |batch: &Batch<FILES>| Stored {
+            name: batch.name,
+            about: batch.about(),
+            gone: batch.files.each_ref().map(|file| file.journal().gone()),
+            left: batch.left(),
         };
         self.lock().iter().map(stored).collect()
     }
 
-    /// Bytes of a batch's files.
-    pub fn bytes(&self, name: BatchName) -> u64 {
-        self.lock().iter().find(|batch| batch.entry.name == name).map_or(0, |batch| batch.entry.bytes())
+    /// The first that `look` finds in a batch's directory.
+    pub fn find<T>(&self, look: impl Fn(&Path) -> Option<T>) -> Option<T> {
+        self.lock().iter().find_map(|batch| look(&batch.place))
+    }
+
+    /// Bytes of the files of the batches to which this applies.
+    pub fn bytes(&self, applies: impl Fn(&BatchName) -> bool) -> u64 {
+        self.lock().iter().filter(|batch| applies(&batch.name)).map(Batch::bytes).sum()
+    }
+
+    /// Makes a batch: `write` puts its files into a new directory. Nothing is left of it where that fails; where the folder cannot be written
+    /// to the disk afterwards, the batch may be there when the folder is opened again. It serves once it has been added.
+    ///
+    /// # Errors
+    /// `write`'s; if there is a batch of this name, or its directory cannot be made or put in place.
+    pub fn make<E: From<StoreError>>(
+        &self,
+        name: BatchName,
+        write: impl FnOnce(&Path) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Finished<FILES>, E> {
+        let place = self.place.join(hex(&name));
+        let unfinished = place.with_extension(UNFINISHED);
+        create_private_directory(&unfinished)?;
+        // Its files may be moved only when nothing has them open.
+        let made = write(&unfinished).and_then(|()| {
+            sync_directory(&unfinished)?;
+            std::fs::rename(&unfinished, &place).map_err(failed(&place, "put it in place"))?;
+            Ok(sync_directory(&self.place)?)
+        });
+        if let Err(error) = made {
+            let _ = remove(&unfinished);
+            return Err(error);
+        }
+        Ok(Finished(Batch::open(&self.layout, name, place)?))
+    }
+
+    /// From now on items are taken from a finished batch.
+    pub fn add(&self, Finished(batch): Finished<FILES>) {
+        self.lock().push(batch);
+    }
+
+    /// Sets aside the next items of a batch, so many of each file, if it is here and has so many left. They may be used once all others have
+    /// claimed them.
+    ///
+    /// # Errors
+    /// If the mark cannot be written.
+    pub fn reserve(&self, name: BatchName, count: [u64; FILES]) -> Result<Option<Reserved<FILES>>> {
+        let mut batches = self.lock();
+        let enough = |batch: &&mut Batch<FILES>| {
+            batch.name == name && batch.left().iter().zip(count).all(|(&left, count)| left >= count)
+        };
+        let Some(batch) = batches.iter_mut().find(enough) else { return Ok(None) };
+        let reserved = batch.set_aside(|number, file| file.reserve(count[number]))?;
+        remove_used_up(&mut batches)?;
+        Ok(Some(reserved))
+    }
+
+    /// Sets aside the items of a batch that another party has reserved.
+    ///
+    /// # Errors
+    /// If the batch is not here, the items were used before, or the mark cannot be written.
+    pub fn claim(&self, name: BatchName, ranges: [Range<u64>; FILES]) -> Result<Reserved<FILES>> {
+        let mut batches = self.lock();
+        let Some(batch) = batches.iter_mut().find(|batch| batch.name == name) else {
+            return Err(refuse(&self.place, "the other party offers a batch that is not here"));
+        };
+        let reserved = batch.set_aside(|number, file| Ok((ranges[number].clone(), file.claim(&ranges[number])?)))?;
+        remove_used_up(&mut batches)?;
+        Ok(reserved)
+    }
+
+    /// Removes a batch that is not to be trusted, or of no use, any more; whether there was one.
+    ///
+    /// # Errors
+    /// If its files cannot be removed; it serves no more in this process either way.
+    pub fn discard(&self, name: BatchName) -> Result<bool> {
+        let mut batches = self.lock();
+        match batches.iter().position(|batch| batch.name == name) {
+            Some(index) => batches.remove(index).dispose().map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Removes the batches that were found unusable when the folder was opened; how many there were.
+    ///
+    /// # Errors
+    /// If their files cannot be removed.
+    pub fn discard_damaged(&self) -> Result<usize> {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = damaged.len();
+        while let Some(place) = damaged.last() {
+            remove(place)?;
+            damaged.pop();
+        }
+        Ok(count)
+    }
+
+    /// [`Batches::discard`] of a batch that was never added.
+    ///
+    /// # Errors
+    /// If its files cannot be removed.
+    pub fn withdraw(&self, Finished(batch): Finished<FILES>) -> Result<()> {
+        batch.dispose()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Batch<FILES>>> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Batches {
+    /// [`Batches::open_as`] of batches of one file of `kind`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(place: &Path, kind: &Kind) -> Result<(Self, Vec<StoreError>)> {
+        let inspect = |kind: &Kind, name: &BatchName, place: &Path, [file]: &[Material; 1]| match file.journal().id()
+            == id(kind, name, file.journal().total())
+        {
+            true => Ok(false),
+            false => Err(refuse(place, "this is another batch than its name says")),
+        };
+        Batches::open_as(place, Layout { kind: *kind, files: [FILE], inspect })
     }
 
     /// Writes a batch of `count` items, which `item` makes one after the other, all of the same length; where it makes none, nothing is
@@ -108,73 +232,30 @@ impl Batches {
         count: u64,
         mut item: impl FnMut(u64) -> Option<Zeroizing<Vec<u8>>>,
     ) -> Result<Finished> {
-        let write = |place: &Path| self.write(&place.join(FILE), &name, about, count, &mut item);
-        let entry = self.folder.make(name, write)?;
-        Ok(Finished(OneFile { material: Material::open(&entry.place.join(FILE), &self.kind)?, entry }))
-    }
-
-    fn write(
-        &self,
-        path: &Path,
-        name: &BatchName,
-        about: &[u8],
-        count: u64,
-        item: &mut impl FnMut(u64) -> Option<Zeroizing<Vec<u8>>>,
-    ) -> Result<()> {
-        let missing = || refuse(path, "an item of it was not made");
-        let mut next = if count > 0 { Some(item(0).ok_or_else(missing)?) } else { None };
-        let len = next.as_ref().map_or(0, |first| first.len() as u64);
-        let contents = Contents { kind: &self.kind, id: id(&self.kind, name, count), item: len, count, about };
-        let (mut made, mut sound) = (1, true);
-        let created = Material::create(path, &contents, |out| {
-            while let Some(bytes) = next.take() {
-                sound &= bytes.len() as u64 == len;
-                out.extend_from_slice(&bytes);
-                if made < count && sound {
-                    next = item(made);
-                    sound = next.is_some();
-                    made += 1;
+        self.make(name, |place| {
+            let path = place.join(FILE);
+            let missing = || refuse(&path, "an item of it was not made");
+            let mut next = if count > 0 { Some(item(0).ok_or_else(missing)?) } else { None };
+            let len = next.as_ref().map_or(0, |first| first.len() as u64);
+            let kind = &self.layout.kind;
+            let contents = Contents { kind, id: id(kind, &name, count), item: len, count, about };
+            let (mut made, mut sound) = (1, true);
+            let created = Material::create(&path, &contents, |out| {
+                while let Some(bytes) = next.take() {
+                    sound &= bytes.len() as u64 == len;
+                    out.extend_from_slice(&bytes);
+                    if made < count && sound {
+                        next = item(made);
+                        sound = next.is_some();
+                        made += 1;
+                    }
+                    if len > 0 {
+                        break;
+                    }
                 }
-                if len > 0 {
-                    break;
-                }
-            }
-        });
-        if sound { created } else { Err(missing()) }
-    }
-
-    /// From now on items are taken from a finished batch.
-    pub fn add(&self, Finished(batch): Finished) {
-        self.lock().push(batch);
-    }
-
-    /// Sets aside the next `count` items of a batch, if it is here and has so many left. They may be used once all others have claimed them.
-    ///
-    /// # Errors
-    /// If the mark cannot be written.
-    pub fn reserve(&self, name: BatchName, count: u64) -> Result<Option<Reserved>> {
-        let mut batches = self.lock();
-        let enough = |batch: &&mut OneFile| batch.entry.name == name && batch.material.journal().left() >= count;
-        let Some(batch) = batches.iter_mut().find(enough) else { return Ok(None) };
-        let (range, items) = batch.material.reserve(count)?;
-        let reserved = batch.reserved(range, items);
-        remove_used_up(&mut batches)?;
-        Ok(Some(reserved))
-    }
-
-    /// Sets aside the items of a batch that another party has reserved.
-    ///
-    /// # Errors
-    /// If the batch is not here, the items were used before, or the mark cannot be written.
-    pub fn claim(&self, name: BatchName, range: Range<u64>) -> Result<Reserved> {
-        let mut batches = self.lock();
-        let Some(batch) = batches.iter_mut().find(|batch| batch.entry.name == name) else {
-            return Err(refuse(self.folder.place(), "the other party offers a batch that is not here"));
-        };
-        let items = batch.material.claim(&range)?;
-        let reserved = batch.reserved(range, items);
-        remove_used_up(&mut batches)?;
-        Ok(reserved)
+            });
+            if sound { created } else { Err(missing()) }
+        })
     }
 
     /// Takes over how far the party that reserves has come at a moment when all that it had reserved was claimed: of the batches `known`
@@ -186,63 +267,25 @@ impl Batches {
     pub fn follow(&self, known: &[BatchName], told: &[(BatchName, u64)]) -> Result<()> {
         let mut batches = self.lock();
         let position = |name: &BatchName| told.iter().find(|(told, _)| told == name).map(|(_, position)| *position);
-        let lost = |name: &BatchName| known.contains(name) && position(name).is_none();
-        Folder::discard_if(&mut batches, |batch| lost(&batch.entry.name))?;
-        for batch in batches.iter_mut().filter(|batch| known.contains(&batch.entry.name)) {
-            let position = position(&batch.entry.name).unwrap_or_default().min(batch.material.journal().total());
-            batch.material.advance(position)?;
+        discard_if(&mut batches, |batch| known.contains(&batch.name) && position(&batch.name).is_none())?;
+        for batch in batches.iter_mut().filter(|batch| known.contains(&batch.name)) {
+            let position = position(&batch.name).unwrap_or_default().min(batch.files[0].journal().total());
+            batch.files[0].advance(position)?;
         }
         remove_used_up(&mut batches)
     }
-
-    /// Removes a batch that is not to be trusted, or of no use, any more; whether there was one.
-    ///
-    /// # Errors
-    /// If its files cannot be removed; it serves no more in this process either way.
-    pub fn discard(&self, name: BatchName) -> Result<bool> {
-        self.folder.discard(name)
-    }
-
-    /// Removes the batches that were found unusable when the folder was opened; how many there were.
-    ///
-    /// # Errors
-    /// If their files cannot be removed.
-    pub fn discard_damaged(&self) -> Result<usize> {
-        self.folder.discard_damaged()
-    }
-
-    /// [`Batches::discard`] of a batch that was never added.
-    ///
-    /// # Errors
-    /// If its files cannot be removed.
-    pub fn withdraw(&self, Finished(batch): Finished) -> Result<()> {
-        batch.entry.dispose()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<OneFile>> {
-        self.folder.batches()
-    }
 }
 
-fn remove_used_up(batches: &mut Vec<OneFile>) -> Result<()> {
-    Folder::discard_if(batches, |batch| batch.material.is_used_up())
+fn remove_used_up<const FILES: usize>(batches: &mut Vec<Batch<FILES>>) -> Result<()> {
+    discard_if(batches, |batch| batch.is_used_up())
 }
 
-impl OneFile {
-    fn reserved(&self, range: Range<u64>, items: Items) -> Reserved {
-        let about = Zeroizing::new(self.material.about().to_vec());
-        Reserved { name: self.entry.name, range, about, items, _in_use: self.entry.in_use.clone() }
-    }
-}
-
-impl Reserved {
-    /// Reads the items.
-    ///
-    /// # Errors
-    /// If they cannot be read or do not verify.
-    pub fn read(mut self) -> Result<Zeroizing<Vec<u8>>> {
-        self.items.take(self.range.end - self.range.start)
-    }
+fn discard_if<const FILES: usize>(
+    batches: &mut Vec<Batch<FILES>>,
+    applies: impl FnMut(&mut Batch<FILES>) -> bool,
+) -> Result<()> {
+    let removed: Vec<Batch<FILES>> = batches.extract_if(.., applies).collect();
+    removed.iter().try_for_each(Batch::dispose)
 }
 
 /// The name of the material of a batch.
@@ -253,224 +296,4 @@ fn id(kind: &Kind, name: &BatchName, count: u64) -> [u8; 32] {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-    use std::path::PathBuf;
-
-    use super::*;
-    use crate::{UNFINISHED, hex};
-
-    const KIND: Kind = *b"test    ";
-    const NAME: BatchName = [7; 16];
-
-    fn directory(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("covey-batches-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        path
-    }
-
-    fn open(place: &Path) -> Batches {
-        let (batches, problems) = Batches::open(place, &KIND).unwrap();
-        assert!(problems.is_empty(), "{problems:?}");
-        batches
-    }
-
-    fn item(number: u64, len: usize) -> Zeroizing<Vec<u8>> {
-        Zeroizing::new((0..len).map(|at| (number * 31 + at as u64) as u8).collect())
-    }
-
-    fn made(place: &Path, count: u64, len: usize) -> Batches {
-        let batches = open(place);
-        let finished = batches.create(NAME, b"about", count, |number| Some(item(number, len))).unwrap();
-        assert!(batches.stored().is_empty() && batches.reserve(NAME, 1).unwrap().is_none(), "not added yet");
-        batches.add(finished);
-        batches
-    }
-
-    fn next(batches: &Batches, count: u64) -> Range<u64> {
-        batches.reserve(NAME, count).unwrap().unwrap().range
-    }
-
-    fn copy(from: &Path, to: &Path) {
-        let _ = std::fs::remove_dir_all(to);
-        std::fs::create_dir_all(to).unwrap();
-        for entry in std::fs::read_dir(from).unwrap().map(std::result::Result::unwrap) {
-            match entry.path().is_dir() {
-                true => copy(&entry.path(), &to.join(entry.file_name())),
-                false => drop(std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
-            }
-        }
-    }
-
-    #[test]
-    fn items_are_set_aside_once_across_openings_and_the_last_takes_the_batch_away() {
-        let place = directory("once");
-        for (count, len) in [(5, 40), (3, 3 << 20), (4, 0), (1, 1 << 20)] {
-            let mut batches = made(&place, count, len);
-            for number in 0..count {
-                assert_eq!(batches.stored()[0].left, count - number);
-                assert!(batches.reserve([8; 16], 1).unwrap().is_none());
-                assert!(batches.reserve(NAME, count - number + 1).unwrap().is_none());
-                let reserved = batches.reserve(NAME, 1).unwrap().unwrap();
-                assert_eq!(
-                    (reserved.name, &reserved.range, &reserved.about[..]),
-                    (NAME, &(number..number + 1), &b"about"[..])
-                );
-                assert!(*reserved.read().unwrap() == *item(number, len));
-                drop(batches);
-                batches = open(&place);
-            }
-            assert!(batches.stored().is_empty() && !place.join(hex(&NAME)).exists());
-        }
-    }
-
-    #[test]
-    fn others_claim_in_any_order_and_refuse_what_was_claimed() {
-        let places = ["claim-0", "claim-1"].map(directory);
-        let [zero, one] = places.each_ref().map(|place| made(place, 10, 8));
-        let ranges = [2, 1, 3].map(|count| next(&zero, count));
-        for index in [2, 0, 1] {
-            let claimed = one.claim(NAME, ranges[index].clone()).unwrap();
-            assert_eq!(claimed.read().unwrap()[..8], item(ranges[index].start, 8)[..]);
-            assert!(one.claim(NAME, ranges[index].clone()).err().unwrap().to_string().contains("older one, put back"));
-        }
-        assert!(one.claim(NAME, 9..11).err().unwrap().to_string().contains("more than there is"));
-        assert!(one.claim([8; 16], 0..1).err().unwrap().to_string().contains("not here"));
-        // The claiming side is behind: it skips ahead.
-        assert_eq!(next(&zero, 1), 6..7);
-        let last = next(&zero, 3);
-        one.claim(NAME, last).unwrap();
-        assert_eq!(one.stored()[0].left, 0, "kept for the one skipped");
-        one.claim(NAME, 6..7).unwrap();
-        assert!(one.stored().is_empty() && zero.stored().is_empty());
-    }
-
-    #[test]
-    fn an_older_copy_that_is_put_back_is_refused() {
-        let (places, backup) = (["backup-0", "backup-1"].map(directory), directory("backup-copy"));
-        let [zero, one] = places.each_ref().map(|place| made(place, 10, 8));
-        one.claim(NAME, next(&zero, 2)).unwrap();
-        drop(zero);
-        copy(&places[0], &backup);
-        let zero = open(&places[0]);
-        one.claim(NAME, next(&zero, 2)).unwrap();
-        drop(zero);
-        copy(&backup, &places[0]);
-        let zero = open(&places[0]);
-        let offered = next(&zero, 1);
-        assert!(one.claim(NAME, offered).err().unwrap().to_string().contains("older one, put back"));
-        for batches in [&zero, &one] {
-            assert!(batches.discard(NAME).unwrap() && !batches.discard(NAME).unwrap());
-        }
-        assert!(places.iter().all(|place| !place.join(hex(&NAME)).exists()));
-    }
-
-    #[test]
-    fn who_was_away_follows_and_claims_nothing_of_what_was_used_meanwhile() {
-        let place = directory("follow");
-        let batches = made(&place, 10, 8);
-        let claim = |range| batches.claim(NAME, range).map(|_| ()).map_err(|error| error.to_string());
-        claim(1..2).unwrap();
-        claim(5..6).unwrap();
-        batches.follow(&[], &[]).unwrap();
-        batches.follow(&[NAME], &[(NAME, 4), ([9; 16], 1)]).unwrap();
-        assert_eq!((batches.stored()[0].gone, batches.stored()[0].left), (6, 4), "no less is gone than before");
-        for gone in [0..1, 2..3, 3..5] {
-            assert!(claim(gone).unwrap_err().contains("older one, put back"));
-        }
-        claim(4..5).unwrap();
-        batches.follow(&[NAME], &[(NAME, 8)]).unwrap();
-        assert!(claim(7..8).unwrap_err().contains("older one, put back"));
-        claim(9..10).unwrap();
-        // What the other has no more of is of no use.
-        batches.follow(&[[8; 16]], &[]).unwrap();
-        assert_eq!(batches.stored().len(), 1, "it came later");
-        batches.follow(&[NAME], &[]).unwrap();
-        assert!(batches.stored().is_empty() && !place.join(hex(&NAME)).exists());
-        drop(batches);
-        // All of it was used.
-        let batches = made(&place, 3, 8);
-        batches.follow(&[NAME], &[(NAME, 3)]).unwrap();
-        assert!(batches.stored().is_empty() && !place.join(hex(&NAME)).exists());
-    }
-
-    #[test]
-    fn a_batch_that_is_discarded_leaves_no_item_on_the_disk() {
-        let place = directory("discarded");
-        let batches = made(&place, 3, 64);
-        let file = place.join(hex(&NAME)).join(FILE);
-        let bytes = batches.bytes(NAME);
-        assert!(
-            bytes > 3 * 64
-                && bytes
-                    == std::fs::read_dir(place.join(hex(&NAME)))
-                        .unwrap()
-                        .map(|file| file.unwrap().metadata().unwrap().len())
-                        .sum::<u64>()
-        );
-        // Through the open file, after its name is gone.
-        let (mut seen, mut open) = (Vec::new(), File::open(&file).unwrap());
-        let in_use = batches.reserve(NAME, 1).unwrap().unwrap();
-        assert!(batches.discard(NAME).unwrap() && !batches.discard(NAME).unwrap() && batches.stored().is_empty());
-        assert_eq!(in_use.read().unwrap()[..], item(0, 64)[..], "set aside before");
-        std::io::Read::read_to_end(&mut open, &mut seen).unwrap();
-        assert!(seen.len() > 3 * 64 && seen.iter().all(|byte| *byte == 0) && !file.exists());
-        // Also one that cannot be read.
-        batches.add(batches.create(NAME, b"about", 3, |number| Some(item(number, 64))).unwrap());
-        drop(batches);
-        std::fs::write(file.with_extension("journal"), b"damaged").unwrap();
-        let (batches, problems) = Batches::open(&place, &KIND).unwrap();
-        let mut open = File::open(&file).unwrap();
-        assert_eq!((problems.len(), batches.discard_damaged().unwrap()), (1, 1));
-        assert_eq!(batches.discard_damaged().unwrap(), 0);
-        seen.clear();
-        std::io::Read::read_to_end(&mut open, &mut seen).unwrap();
-        assert!(seen.len() > 3 * 64 && seen.iter().all(|byte| *byte == 0) && !file.exists());
-    }
-
-    #[test]
-    fn unfinished_damaged_and_renamed_batches_serve_nobody() {
-        let place = directory("damaged");
-        let batches = open(&place);
-        for fails in [0, 1, 2] {
-            let made = batches.create(NAME, b"", 3, |number| (number != fails).then(|| item(number, 4)));
-            assert!(made.err().unwrap().to_string().contains("not made"));
-            let made = batches.create(NAME, b"", 3, |number| (number != fails).then(|| item(number, 0)));
-            assert!(made.err().unwrap().to_string().contains("not made"));
-        }
-        let uneven = batches.create(NAME, b"", 3, |number| Some(item(number, 4 + number as usize)));
-        assert!(uneven.is_err() && !place.join(hex(&NAME)).with_extension(UNFINISHED).exists());
-        let finished = batches.create(NAME, b"about", 3, |number| Some(item(number, 4))).unwrap();
-        batches.withdraw(finished).unwrap();
-        batches.add(batches.create(NAME, b"about", 3, |number| Some(item(number, 4))).unwrap());
-        assert!(batches.create(NAME, b"about", 3, |number| Some(item(number, 4))).is_err(), "there is one already");
-        assert!(Batches::open(&place, &KIND).err().unwrap().to_string().contains("another process"));
-        drop(batches);
-
-        let folder = place.join(hex(&NAME));
-        let file = folder.join(FILE);
-        let [good, journal] = [&file, &file.with_extension("journal")].map(|path| std::fs::read(path).unwrap());
-        for at in 0..good.len() {
-            let mut bad = good.clone();
-            bad[at] ^= 1 << (at % 8);
-            std::fs::write(&file, &bad).unwrap();
-            let (batches, problems) = Batches::open(&place, &KIND).unwrap();
-            // Either the file is refused as a whole, or the items of the part that is damaged.
-            let read = batches.reserve(NAME, 0).unwrap().map(|none| batches.claim(NAME, none.range).is_ok());
-            assert!(problems.len() == 1 && read.is_none() || read == Some(true));
-            if read.is_some() {
-                let taken = batches.lock()[0].material.take(3);
-                assert!(taken.err().unwrap().to_string().contains("does not verify"), "byte {at}");
-                std::fs::write(file.with_extension("journal"), &journal).unwrap();
-            }
-        }
-        std::fs::write(&file, &good).unwrap();
-        let other = place.join(hex(&[9; 16]));
-        std::fs::rename(&folder, &other).unwrap();
-        let (batches, problems) = Batches::open(&place, &KIND).unwrap();
-        assert!(batches.stored().is_empty() && problems[0].to_string().contains("another batch"), "{problems:?}");
-        drop(batches);
-        std::fs::rename(&other, folder.with_extension(UNFINISHED)).unwrap();
-        assert!(open(&place).stored().is_empty() && !folder.with_extension(UNFINISHED).exists());
-    }
-}
+mod tests;

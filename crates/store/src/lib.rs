@@ -1,8 +1,8 @@
 //! Material on disk that may be used once: a [`Journal`] says how much of it is gone, a [`Material`] is a file of items under
 //! one, [`Batches`] a folder of such files. None of them knows what the items are.
 
+mod batch;
 mod batches;
-mod folder;
 mod journal;
 mod material;
 
@@ -13,8 +13,8 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-pub use batches::{Batches, Finished, Reserved, Stored};
-pub use folder::{Batch, Entry, Folder, InUse};
+pub use batch::{InUse, Reserved};
+pub use batches::{Batches, Finished, Layout, Stored};
 pub use journal::Journal;
 pub use material::{Contents, Items, Material};
 

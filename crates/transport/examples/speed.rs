@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use covey_transport::{Endpoint, Network, Options, Phase, Session};
 
-#[path = "../tests/common/mod.rs"]
+#[allow(dead_code)] // It takes some of it.
+#[path = "../tests/transport/common.rs"]
 mod common;
 
 const MIB: usize = 1 << 20;

@@ -113,12 +113,14 @@ wide! {
     #[ignore = "takes long: make conformance"]
     wide_trio_in_memory: TrioHarness<u32>, Memory, 32;
     wide_trio_simulated: TrioHarness<u32>, Simulated, 32;
+    #[ignore = "takes long: make conformance"]
     wide_trio_over_tls: TrioHarness<u32>, Tls, 32;
     wide_quad_in_memory: QuadHarness<u32>, Memory, 32;
     #[ignore = "takes long: make conformance"]
     wide_quad_simulated: QuadHarness<u32>, Simulated, 32;
     #[ignore = "takes long: make conformance"]
     wide_quad_over_tls: QuadHarness<u32>, Tls, 32;
+    #[ignore = "takes long: make conformance"]
     wide_quad_of_64_bits_in_memory: QuadHarness<u64>, Memory, 64;
     #[ignore = "takes long: make conformance"]
     wide_quad_of_64_bits_simulated: QuadHarness<u64>, Simulated, 64;

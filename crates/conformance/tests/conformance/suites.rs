@@ -50,78 +50,91 @@ const OVER_TLS: Scale = Scale { count: 250, tile: 128 };
 const FEW: Scale = Scale { count: 150, tile: 64 };
 
 macro_rules! over {
-    ($name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr, [$($test:ident = $suite:expr),*]) => {
+    (often $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr, [$($test:ident = $suite:expr),*]) => {
         mod $name {
             use super::super::*;
             $(#[test] fn $test() { run::<$harness, _>($transport, $ring, $scale, $adders, $suite); })*
         }
     };
+    (rare $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr, [$($test:ident = $suite:expr),*]) => {
+        mod $name {
+            use super::super::*;
+            $(
+                #[test]
+                #[ignore = "takes long: make conformance"]
+                fn $test() { run::<$harness, _>($transport, $ring, $scale, $adders, $suite); }
+            )*
+        }
+    };
 }
 
 macro_rules! conformance {
-    ($($name:ident: $harness:ty, $width:ident $ring:expr;)*) => { $(mod $name { conformance!(@$width $harness, $ring); })* };
-    (@full $harness:ty, $ring:expr) => {
-        conformance!(@over memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
-        conformance!(@over simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple, Adder::Balanced], $harness, $ring);
-        conformance!(@over tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
+    // A transport knows no ring: of a protocol's rings, those that are `rare` meet others than memory in `make conformance` alone.
+    ($($name:ident: $harness:ty, $often:ident $width:ident $ring:expr;)*) => {
+        $(mod $name { conformance!(@$width $often $harness, $ring); })*
     };
-    (@over $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
-        over!($name, $transport, $scale, $adders, $harness, $ring, [
+    (@full $often:ident $harness:ty, $ring:expr) => {
+        conformance!(@over often memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
+        conformance!(@over $often simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple, Adder::Balanced], $harness, $ring);
+        conformance!(@over $often tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
+    };
+    (@over $often:ident $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
+        over!($often $name, $transport, $scale, $adders, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion, table = Tables,
             comparison = Comparisons, layers = Layers, client = ClientHalves
         ]);
     };
     // A product of two secrets takes l OTs of l bits in each direction: fewer of them.
-    (@wide $harness:ty, $ring:expr) => {
-        conformance!(@over memory, Transport::Memory, OVER_TLS, &[Adder::FewestBytes, Adder::LogDepth], $harness, $ring);
-        conformance!(@over simulated, Transport::Simulated, FEW, &[Adder::FewestRounds], $harness, $ring);
-        conformance!(@over tls, Transport::Tls, FEW, &[Adder::Auto], $harness, $ring);
+    (@wide $often:ident $harness:ty, $ring:expr) => {
+        conformance!(@over often memory, Transport::Memory, OVER_TLS, &[Adder::FewestBytes, Adder::LogDepth], $harness, $ring);
+        conformance!(@over $often simulated, Transport::Simulated, FEW, &[Adder::FewestRounds], $harness, $ring);
+        conformance!(@over $often tls, Transport::Tls, FEW, &[Adder::Auto], $harness, $ring);
     };
     // Too few bits for the values of a layer.
-    (@narrow $harness:ty, $ring:expr) => {
-        conformance!(@without_layers memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
-        conformance!(@without_layers simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple], $harness, $ring);
-        conformance!(@without_layers tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
+    (@narrow $often:ident $harness:ty, $ring:expr) => {
+        conformance!(@without_layers often memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
+        conformance!(@without_layers $often simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple], $harness, $ring);
+        conformance!(@without_layers $often tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
     };
-    (@without_layers $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
-        over!($name, $transport, $scale, $adders, $harness, $ring, [
+    (@without_layers $often:ident $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
+        over!($often $name, $transport, $scale, $adders, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion, table = Tables,
             comparison = Comparisons, client = ClientHalves
         ]);
     };
     // Elements have no bits of their own.
-    (@odd $harness:ty, $ring:expr) => {
-        conformance!(@without_bits memory, Transport::Memory, OVER_TLS, &[Adder::FewestBytes, Adder::Ripple], $harness, $ring);
-        conformance!(@without_bits simulated, Transport::Simulated, FEW, &[Adder::Balanced], $harness, $ring);
-        conformance!(@without_bits tls, Transport::Tls, FEW, &[Adder::Auto], $harness, $ring);
+    (@odd $often:ident $harness:ty, $ring:expr) => {
+        conformance!(@without_bits often memory, Transport::Memory, OVER_TLS, &[Adder::FewestBytes, Adder::Ripple], $harness, $ring);
+        conformance!(@without_bits $often simulated, Transport::Simulated, FEW, &[Adder::Balanced], $harness, $ring);
+        conformance!(@without_bits $often tls, Transport::Tls, FEW, &[Adder::Auto], $harness, $ring);
     };
-    (@without_bits $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
-        over!($name, $transport, $scale, $adders, $harness, $ring, [
+    (@without_bits $often:ident $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
+        over!($often $name, $transport, $scale, $adders, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, comparison = Comparisons,
             client = ClientHalves
         ]);
     };
     // Every value and every pair; too few bits for the values of a layer.
-    (@exhaustive $harness:ty, $ring:expr) => {
-        over!(memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
+    (@exhaustive $often:ident $harness:ty, $ring:expr) => {
+        over!(often memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion, table = Tables,
             comparison = Comparisons, client = ClientHalves
         ]);
     };
     // One party may cheat: nothing that it could make fail.
-    (@checked $harness:ty, $ring:expr) => {
-        conformance!(@over_checked memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
-        conformance!(@over_checked simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple, Adder::Balanced], $harness, $ring);
-        conformance!(@over_checked tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
+    (@checked $often:ident $harness:ty, $ring:expr) => {
+        conformance!(@over_checked often memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
+        conformance!(@over_checked $often simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple, Adder::Balanced], $harness, $ring);
+        conformance!(@over_checked $often tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
     };
-    (@over_checked $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
-        over!($name, $transport, $scale, $adders, $harness, $ring, [
+    (@over_checked $often:ident $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
+        over!($often $name, $transport, $scale, $adders, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion, table = Tables,
             comparison = Comparisons, layers = Layers, client = ClientHalves
         ]);
     };
-    (@exhaustive_checked $harness:ty, $ring:expr) => {
-        over!(memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
+    (@exhaustive_checked $often:ident $harness:ty, $ring:expr) => {
+        over!(often memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion, table = Tables,
             comparison = Comparisons, client = ClientHalves
         ]);
@@ -129,40 +142,40 @@ macro_rules! conformance {
 }
 
 conformance! {
-    trio_32: TrioHarness<u32>, full Pow2(32);
-    trio_64: TrioHarness<u64>, full Pow2(64);
-    trio_37: TrioHarness<u64>, full Pow2(37);
-    trio_4: TrioHarness<u32>, exhaustive Pow2(4);
-    trio_5: TrioHarness<u32>, exhaustive Pow2(5);
-    trio_6: TrioHarness<u64>, exhaustive Pow2(6);
-    beaver_2_32: BeaverHarness<u32, 2>, full Pow2(32);
-    beaver_2_64: BeaverHarness<u64, 2>, full Pow2(64);
-    beaver_3_32: BeaverHarness<u32, 3>, full Pow2(32);
-    beaver_3_64: BeaverHarness<u64, 3>, full Pow2(64);
-    beaver_5_64: BeaverHarness<u64, 5>, full Pow2(64);
-    beaver_2_37: BeaverHarness<u64, 2>, full Pow2(37);
-    beaver_2_4: BeaverHarness<u32, 2>, exhaustive Pow2(4);
-    beaver_3_5: BeaverHarness<u32, 3>, exhaustive Pow2(5);
-    beaver_8_6: BeaverHarness<u64, 8>, exhaustive Pow2(6);
-    quad_32: QuadHarness<u32>, checked Pow2(32);
-    quad_64: QuadHarness<u64>, checked Pow2(64);
-    quad_37: QuadHarness<u64>, checked Pow2(37);
-    quad_4: QuadHarness<u32>, exhaustive_checked Pow2(4);
-    quad_5: QuadHarness<u32>, exhaustive_checked Pow2(5);
-    quad_6: QuadHarness<u64>, exhaustive_checked Pow2(6);
-    two_party_16: TwoPartyHarness<u32>, narrow Pow2(16);
-    two_party_32: TwoPartyHarness<u32>, wide Pow2(32);
-    two_party_37: TwoPartyHarness<u64>, wide Pow2(37);
-    two_party_41: TwoPartyHarness<u64>, wide Pow2(41);
-    two_party_60: TwoPartyHarness<u64>, wide Pow2(60);
-    two_party_64: TwoPartyHarness<u64>, wide Pow2(64);
-    two_party_4: TwoPartyHarness<u32>, exhaustive Pow2(4);
-    two_party_5: TwoPartyHarness<u64>, exhaustive Pow2(5);
+    trio_32: TrioHarness<u32>, often full Pow2(32);
+    trio_64: TrioHarness<u64>, often full Pow2(64);
+    trio_37: TrioHarness<u64>, rare full Pow2(37);
+    trio_4: TrioHarness<u32>, often exhaustive Pow2(4);
+    trio_5: TrioHarness<u32>, often exhaustive Pow2(5);
+    trio_6: TrioHarness<u64>, often exhaustive Pow2(6);
+    beaver_2_32: BeaverHarness<u32, 2>, often full Pow2(32);
+    beaver_2_64: BeaverHarness<u64, 2>, rare full Pow2(64);
+    beaver_3_32: BeaverHarness<u32, 3>, rare full Pow2(32);
+    beaver_3_64: BeaverHarness<u64, 3>, often full Pow2(64);
+    beaver_5_64: BeaverHarness<u64, 5>, rare full Pow2(64);
+    beaver_2_37: BeaverHarness<u64, 2>, rare full Pow2(37);
+    beaver_2_4: BeaverHarness<u32, 2>, often exhaustive Pow2(4);
+    beaver_3_5: BeaverHarness<u32, 3>, often exhaustive Pow2(5);
+    beaver_8_6: BeaverHarness<u64, 8>, often exhaustive Pow2(6);
+    quad_32: QuadHarness<u32>, rare checked Pow2(32);
+    quad_64: QuadHarness<u64>, often checked Pow2(64);
+    quad_37: QuadHarness<u64>, rare checked Pow2(37);
+    quad_4: QuadHarness<u32>, often exhaustive_checked Pow2(4);
+    quad_5: QuadHarness<u32>, often exhaustive_checked Pow2(5);
+    quad_6: QuadHarness<u64>, often exhaustive_checked Pow2(6);
+    two_party_16: TwoPartyHarness<u32>, often narrow Pow2(16);
+    two_party_32: TwoPartyHarness<u32>, often wide Pow2(32);
+    two_party_37: TwoPartyHarness<u64>, rare wide Pow2(37);
+    two_party_41: TwoPartyHarness<u64>, rare wide Pow2(41);
+    two_party_60: TwoPartyHarness<u64>, rare wide Pow2(60);
+    two_party_64: TwoPartyHarness<u64>, often wide Pow2(64);
+    two_party_4: TwoPartyHarness<u32>, often exhaustive Pow2(4);
+    two_party_5: TwoPartyHarness<u64>, often exhaustive Pow2(5);
     // CrypTFlow2's moduli for 32, 37 and 41 bits, and a small one.
-    two_party_n32: TwoPartyHarness<u64>, odd Odd(4_293_918_721);
-    two_party_n37: TwoPartyHarness<u64>, odd Odd(137_352_314_881);
-    two_party_n41: TwoPartyHarness<u64>, odd Odd(2_198_100_901_889);
-    two_party_n5: TwoPartyHarness<u32>, odd Odd(31);
+    two_party_n32: TwoPartyHarness<u64>, rare odd Odd(4_293_918_721);
+    two_party_n37: TwoPartyHarness<u64>, often odd Odd(137_352_314_881);
+    two_party_n41: TwoPartyHarness<u64>, rare odd Odd(2_198_100_901_889);
+    two_party_n5: TwoPartyHarness<u32>, often odd Odd(31);
 }
 
 /// P0 and P3 know all masks, and could end runs until one comes under which a chosen element fails.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use covey_messages::{
-    self as messages, Check, Checkpoint, DataSet, DataSetName, Done, Fill, Hex, Infer, Join, Key, MessageError,
+    self as messages, Check, Checkpoint, DataSet, DataSetName, Done, Fill, Hex, Infer, Join, Key, MessageError, Offer,
     PartyMessage, PhaseMessage, Proceed, Reply, Request, Resumed, RingMessage, RowsRun, Run as Runs, SessionReply,
     SessionRequest, ShareData, StoreMessage, TakeRole, Terms, Usage,
 };
@@ -93,11 +93,11 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     };
     let runs = Runs { phase: PhaseMessage::Joint, batch: 1, inference: 2, count: 1, continues: false, ends: false };
     let done = Done { profile: Profile::default(), stored: 0, socket_bytes_sent: 9, usage: Usage::default() };
-    let offer = StoreMessage::Offer { batch: Hex([1; 16]), start: [0, 1], count: [2, 3] };
-    let offer_runs = StoreMessage::OfferRuns { batch: Hex([1; 16]), start: 4, count: 2, turn: 7 };
+    let offer = StoreMessage::Offer(Offer { batch: Hex([1; 16]), start: vec![0, 1], count: vec![2, 3], turn: 0 });
+    let offer_runs = StoreMessage::Offer(Offer { batch: Hex([1; 16]), start: vec![4], count: vec![2], turn: 7 });
     let asked = StoreMessage::Asked { batch: 1, count: 2, has: Some(vec![Hex([1; 16])]) };
     let overtaken = StoreMessage::Overtaken { reason: "no".into() };
-    let stored_runs = StoreMessage::StoredRuns { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
+    let stored = StoreMessage::Stored { any: true, gone: Some(vec![(Hex([1; 16]), 3)]) };
     let started = Reply::Started { names: vec!["alpha".into(), "beta".into()], stored_runs: vec![(1, 2)] };
     let take_role = TakeRole { protocol: "two-party".into(), program: Hex([6; 32]), role: 1, has: Some(Hex([2; 16])) };
     let checkpoint = Checkpoint { runs: 7, batch: 1, name: Hex([4; 16]) };
@@ -130,7 +130,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("done".into(), messages::encode(&SessionReply::Done(done))),
         ("offer".into(), messages::encode(&offer)),
         ("offer-runs".into(), messages::encode(&offer_runs)),
-        ("stored-runs".into(), messages::encode(&stored_runs)),
+        ("stored".into(), messages::encode(&stored)),
         ("asked".into(), messages::encode(&asked)),
         ("overtaken".into(), messages::encode(&overtaken)),
         ("keep".into(), messages::encode(&SessionRequest::Keep(Hex([3; 16])))),

@@ -54,7 +54,7 @@ fn claim_as(
     turn: u64,
     patience: Duration,
 ) -> Result<Range<u64>, Refusal> {
-    store.claim(draw, &purpose(), ([name; 16], range), turn, patience).map(|reserved| reserved.range)
+    store.claim(draw, &purpose(), ([name; 16], range), turn, patience).map(|reserved| reserved.ranges[0].clone())
 }
 
 fn left(store: &RunStore) -> u64 {
@@ -125,7 +125,7 @@ fn p0_numbers_its_offers_and_uses_up_what_was_begun() {
     let (_folder, store) = store(&[5, 4]);
     let mut reserve = |count| {
         let (turn, reserved) = store.reserve(&purpose(), count, &store.names())?;
-        Some((turn, reserved.name[0], reserved.range))
+        Some((turn, reserved.name[0], reserved.ranges[0].clone()))
     };
     let reserved = [1, 4, 3, 9, 1, 1].map(&mut reserve);
     let turns: Vec<u64> = reserved.iter().flatten().map(|(turn, ..)| *turn).collect();
@@ -169,7 +169,7 @@ fn a_run_is_read_for_its_purpose_and_role_alone() {
         Some(item)
     };
     batches.add(batches.create([4; 16], &about, 5, made).unwrap());
-    let next = || batches.reserve([4; 16], 1).unwrap().unwrap();
+    let next = || batches.reserve([4; 16], [1]).unwrap().unwrap();
     assert!(read(next(), &Purpose { batch: 2, ..purpose() }, 1).err().unwrap().contains("another purpose"));
     assert!(read(next(), &purpose(), 0).is_err());
     let status = store.status(|_| true).0;

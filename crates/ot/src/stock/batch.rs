@@ -1,18 +1,12 @@
-//! OTs on disk that were made in one go: files that two parties hold the two sides of, ranges of which they set aside for a run.
-//!
-//! A batch is a directory with, for each direction, the OTs (`sent`, `received`), each a [`Material`] with its journal: readable by its
-//! owner only, not encrypted. A range is marked as gone, on the disk, when it is set aside, so that a party that dies loses
-//! the ranges of the runs that were under way.
+//! What goes with OTs on disk, and ranges of them that were set aside for a run.
 
-use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::by_sender;
 use crate::silent::Parameters;
 use crate::{Block, HashKey, Instance, OtError, Received, Result, Sent};
-use covey_store::{self as store, BatchName, Entry, InUse, Items, Kind, Material};
+use covey_store::{self as store, BatchName, InUse, Items, Kind};
 
 pub(super) const OTS: Kind = *b"cot-v2  ";
 pub(super) const STATE: Kind = *b"cotnext2";
@@ -91,79 +85,6 @@ impl About {
     }
 }
 
-/// One party's side of a batch.
-pub(super) struct Batch {
-    entry: Entry,
-    me: usize,
-    sent: Direction,
-    received: Direction,
-}
-
-/// The OTs of one direction.
-struct Direction {
-    material: Material,
-    about: About,
-}
-
-impl Batch {
-    pub fn open(entry: Entry, me: usize) -> Result<Self> {
-        let sent = Direction::open(&entry.place.join("sent.material"), me)?;
-        let received = Direction::open(&entry.place.join("received.material"), 1 - me)?;
-        Ok(Batch { entry, me, sent, received })
-    }
-
-    /// How many are left, by sender.
-    pub fn left(&self) -> [u64; 2] {
-        by_sender(self.me, self.sent.material.journal().left(), self.received.material.journal().left())
-    }
-
-    /// Sets the next `count` aside.
-    pub fn reserve(&mut self, count: [u64; 2]) -> Result<(Portion, Reserved)> {
-        let (me, batch) = (self.me, self.entry.name);
-        let sent = self.sent.material.reserve(count[me])?;
-        let received = self.received.material.reserve(count[1 - me])?;
-        let start = by_sender(me, sent.0.start, received.0.start);
-        Ok((Portion { batch, start, count }, self.reserved(sent, received)))
-    }
-
-    /// Sets aside what the peer has set aside.
-    pub fn claim(&mut self, portion: &Portion) -> Result<Reserved> {
-        let range = |sender: usize| {
-            let end = portion.start[sender].checked_add(portion.count[sender]);
-            end.map_or(u64::MAX..u64::MAX, |end| portion.start[sender]..end)
-        };
-        let (sent, received) = (range(self.me), range(1 - self.me));
-        let (from, to) = (self.sent.material.claim(&sent)?, self.received.material.claim(&received)?);
-        Ok(self.reserved((sent, from), (received, to)))
-    }
-
-    fn reserved(&self, sent: (Range<u64>, Items), received: (Range<u64>, Items)) -> Reserved {
-        let (sent, received) = (self.sent.run(sent), self.received.run(received));
-        Reserved { me: self.me, sent, received, _in_use: self.entry.in_use.clone() }
-    }
-}
-
-impl store::Batch for Batch {
-    fn entry(&self) -> &Entry {
-        &self.entry
-    }
-}
-
-impl Direction {
-    fn open(path: &Path, sender: usize) -> Result<Self> {
-        let material = Material::open(path, &OTS)?;
-        let about = About::from_bytes(material.about())
-            .filter(|about| usize::from(about.instance.sender) == sender)
-            .ok_or_else(|| store::refuse(path, "what it says of its OTs cannot be read"))?;
-        Ok(Direction { material, about })
-    }
-
-    fn run(&self, (range, items): (Range<u64>, Items)) -> Run {
-        let About { key, delta, first, .. } = self.about;
-        Run { items, blocks: Blocks::new(key, delta, first + range.start) }
-    }
-}
-
 /// OTs set aside on disk: this process alone uses them, once. Dropped, what is left of them is lost. Not `Debug`.
 pub struct Reserved {
     me: usize,
@@ -179,6 +100,17 @@ struct Run {
 }
 
 impl Reserved {
+    /// What party `me` set aside, by sender; none where it cannot be read.
+    pub(super) fn new(me: usize, set_aside: store::Reserved<2>) -> Option<Self> {
+        let store::Reserved { ranges, about, items, in_use, .. } = set_aside;
+        let mut runs = items.into_iter().zip(about).zip(ranges).map(|((items, about), range)| {
+            let About { key, delta, first, .. } = About::from_bytes(&about)?;
+            Some(Run { items, blocks: Blocks::new(key, delta, first + range.start) })
+        });
+        let [sent, received] = by_sender(me, runs.next()??, runs.next()??);
+        Some(Reserved { me, sent, received, _in_use: in_use })
+    }
+
     /// How many are left, by sender.
     pub fn left(&self) -> [u64; 2] {
         by_sender(self.me, self.sent.left(), self.received.left())

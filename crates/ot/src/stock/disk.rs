@@ -1,9 +1,5 @@
-//! A stock between sessions: batches that were filled in bulk, of which sessions at the same time set ranges aside.
-//!
-//! Both parties hold a directory each. One of them, always the same, reserves a range in its journal and offers it ([`DiskStock::reserve`]);
-//! the other marks the same range in its own and agrees ([`DiskStock::claim`]). A batch that only one party holds is never offered. An
-//! offer of what the other has marked before means that the offering party's directory is an older copy: the batch is refused.
-//! Where the claiming party's is the older copy it skips ahead.
+//! A stock between sessions: batches that were filled in bulk, of which sessions at the same time set ranges aside ([`Batches`]). A
+//! batch has a file of OTs for each direction (`sent`, `received`), readable by its owner only, not encrypted.
 //!
 //! The directory also keeps what the next extension starts from, a material of one item: where both parties hold the same, a
 //! fill goes on from it, and otherwise starts with base OTs.
@@ -11,9 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use covey_store::{self as store, Batch as _, BatchName, Contents, Folder, Material};
+use covey_store::{self as store, BatchName, Batches, Contents, Kind, Layout, Material};
 
-use super::batch::{About, Batch, OTS, Portion, Reserved, STATE};
+use super::batch::{About, OTS, Portion, Reserved, STATE};
 use super::{by_sender, cold_bytes, parameters_for};
 use crate::base::Ristretto;
 use crate::instance::random;
@@ -25,11 +21,13 @@ const GREETING: usize = 3 * 32;
 const DONE: [u8; 1] = [1];
 /// OTs written at once.
 const PIECE: usize = 1 << 16;
+const UNREADABLE: &str = "what it says of its OTs cannot be read";
 
 /// One party's side of the OTs it has ahead with one peer. While it is open no other process can open it.
 pub struct DiskStock {
     me: usize,
-    folder: Folder<Batch>,
+    /// Of two files each, by sender.
+    batches: Batches<2>,
     filling: Mutex<()>,
 }
 
@@ -45,16 +43,15 @@ impl DiskStock {
     /// # Errors
     /// If the directory cannot be made or read, or is open in another process.
     pub fn open(place: &Path, me: usize) -> Result<(DiskStock, Vec<OtError>)> {
-        let (folder, problems) = Folder::open(place, |entry| Batch::open(entry, me))?;
-        Folder::discard_if(&mut folder.batches(), |batch: &mut Batch| {
-            batch.left() == [0; 2] && !has_state(&batch.entry().place)
-        })?;
-        Ok((DiskStock { me, folder, filling: Mutex::default() }, problems))
+        let layout = Layout { kind: OTS, files: by_sender(me, "sent.material", "received.material"), inspect };
+        let (batches, problems) = Batches::open_as(place, layout)?;
+        let problems = problems.into_iter().map(OtError::from).collect();
+        Ok((DiskStock { me, batches, filling: Mutex::default() }, problems))
     }
 
     /// How many are left of each batch, by sender.
     pub fn left(&self) -> Vec<(BatchName, [u64; 2])> {
-        self.folder.batches().iter().map(|batch| (batch.entry().name, batch.left())).collect()
+        self.batches.stored().into_iter().map(|stored| (stored.name, stored.left)).collect()
     }
 
     /// Sets aside `count`, by sender, of one of the batches that the peer `has`, if any has so many left. They may be used once the peer
@@ -63,10 +60,13 @@ impl DiskStock {
     /// # Errors
     /// If the mark cannot be written.
     pub fn reserve(&self, has: &[BatchName], count: [u64; 2]) -> Result<Option<(Portion, Reserved)>> {
-        let enough = |batch: &&mut Batch| {
-            has.contains(&batch.entry().name) && batch.left().iter().zip(count).all(|(&left, count)| left >= count)
-        };
-        self.folder.batches().iter_mut().find(enough).map(|batch| batch.reserve(count)).transpose()
+        for &batch in has {
+            if let Some(set_aside) = self.batches.reserve(batch, count)? {
+                let start = set_aside.ranges.each_ref().map(|range| range.start);
+                return Ok(Some((Portion { batch, start, count }, self.reserved(set_aside)?)));
+            }
+        }
+        Ok(None)
     }
 
     /// Sets aside what the peer has reserved.
@@ -74,11 +74,14 @@ impl DiskStock {
     /// # Errors
     /// If the batch is unknown, the range was used before, or the mark cannot be written.
     pub fn claim(&self, portion: &Portion) -> Result<Reserved> {
-        let mut batches = self.folder.batches();
-        let batch = batches.iter_mut().find(|batch| batch.entry().name == portion.batch);
-        batch
-            .ok_or_else(|| store::refuse(self.folder.place(), "the other party offers a batch that is not here"))?
-            .claim(portion)
+        let Portion { batch, start, count } = *portion;
+        let range = |sender: usize| start[sender]..start[sender].saturating_add(count[sender]);
+        self.reserved(self.batches.claim(batch, [range(0), range(1)])?)
+    }
+
+    fn reserved(&self, set_aside: store::Reserved<2>) -> Result<Reserved> {
+        let unreadable = || store::refuse(self.batches.place(), UNREADABLE).into();
+        Reserved::new(self.me, set_aside).ok_or_else(unreadable)
     }
 
     /// Removes a batch that is not to be trusted any more.
@@ -86,13 +89,13 @@ impl DiskStock {
     /// # Errors
     /// If its files cannot be removed; it is not offered again by this process either way.
     pub fn discard(&self, name: BatchName) -> Result<()> {
-        self.folder.discard(name)?;
+        self.batches.discard(name)?;
         Ok(())
     }
 
     /// Bytes of the files of all batches.
     pub fn bytes(&self) -> u64 {
-        self.folder.batches().iter().map(|batch| batch.entry().bytes()).sum()
+        self.batches.bytes(|_| true)
     }
 
     /// Removes all batches, those that cannot be used included, and what the next extension would start from; how many OTs were left. What
@@ -102,17 +105,14 @@ impl DiskStock {
     /// If a fill is under way, or files cannot be removed.
     pub fn clear(&self) -> Result<u64> {
         let Ok(_filling) = self.filling.try_lock() else {
-            return Err(store::refuse(self.folder.place(), "it is being filled: try again later").into());
+            return Err(store::refuse(self.batches.place(), "it is being filled: try again later").into());
         };
-        let mut batches = self.folder.batches();
-        let mut left = 0;
-        while let Some(batch) = batches.pop() {
-            left += batch.left().iter().sum::<u64>();
-            batch.entry().dispose()?;
+        let mut count = 0;
+        for (name, left) in self.left() {
+            count += if self.batches.discard(name)? { left.iter().sum() } else { 0 };
         }
-        drop(batches);
-        self.folder.discard_damaged()?;
-        Ok(left)
+        self.batches.discard_damaged()?;
+        Ok(count)
     }
 
     /// Bytes that a fill of `wanted`, by sender, sends at most, by sending party: what it sends where there is no earlier batch to go on
@@ -134,7 +134,7 @@ impl DiskStock {
     #[doc(hidden)]
     pub fn fill_with(&self, wanted: [u64; 2], sizes: [Parameters; 2], channel: &mut dyn Channel) -> Result<()> {
         let Ok(_filling) = self.filling.try_lock() else {
-            return Err(store::refuse(self.folder.place(), "it is being filled already: try again later").into());
+            return Err(store::refuse(self.batches.place(), "it is being filled already: try again later").into());
         };
         let mut states = self.take_states();
         let ours: [u8; 32] = random()?;
@@ -159,9 +159,8 @@ impl DiskStock {
         hasher.update(zero).update(one);
         let session: [u8; 32] = hasher.finalize().into();
         let name: BatchName = *session.first_chunk().expect("16 of 32 bytes");
-        let entry = self.folder.make(name, |new| self.make(session, new, wanted, sizes, states, channel))?;
-        let batch = Batch::open(entry, self.me)?;
-        self.folder.batches().push(batch);
+        let made = self.batches.make(name, |new| self.make(session, new, wanted, sizes, states, channel))?;
+        self.batches.add(made);
         Ok(())
     }
 
@@ -197,8 +196,7 @@ impl DiskStock {
 
     /// What the next extensions start from, by sender; of several of one direction the first.
     fn take_states(&self) -> [Option<Stored>; 2] {
-        let batches = self.folder.batches();
-        let find = |name: &str| batches.iter().find_map(|batch| Stored::open(&batch.entry().place, name));
+        let find = |name| self.batches.find(|place| Stored::open(place, name));
         by_sender(self.me, find("sent"), find("received"))
     }
 }
@@ -237,8 +235,14 @@ fn state_path(place: &Path, name: &str) -> PathBuf {
     place.join(format!("{name}-next.material"))
 }
 
-fn has_state(place: &Path) -> bool {
-    ["sent", "received"].iter().any(|name| Stored::open(place, name).is_some())
+/// Each file's OTs are of its sender. A batch stays as long as there is a state in it.
+fn inspect(_: &Kind, _: &BatchName, place: &Path, files: &[Material; 2]) -> store::Result<bool> {
+    for (sender, file) in files.iter().enumerate() {
+        About::from_bytes(file.about())
+            .filter(|about| usize::from(about.instance.sender) == sender)
+            .ok_or_else(|| store::refuse(file.path(), UNREADABLE))?;
+    }
+    Ok(["sent", "received"].iter().any(|name| Stored::open(place, name).is_some()))
 }
 
 /// Makes at least `wanted` OTs of one direction and writes them to files named after `name`.

@@ -40,12 +40,11 @@ pub use crate::additive::Bool;
 
 use crate::api::{Checked, Options, PARTIES, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
-use crate::cost::CostModel;
 use crate::local::zeros;
 use crate::machine::Machine;
 use crate::masked::seed::Seed;
 use crate::masked::{Seat, Table};
-use crate::party::{self, Party, PartyRole};
+use crate::party::{self, Party, PartyRole, session_of_party};
 use crate::randomness::{DrawPosition, Generators, SessionKeys};
 use site::{Site, purpose, table_of};
 
@@ -186,30 +185,15 @@ fn place_planes(out: &mut BitTensor, range: Range<usize>, bits: &[u64]) {
 }
 
 impl<W: Word> Session for Beaver<W> {
-    type Word = W;
-    type Arith = Arith<W>;
-    type Bool = Bool;
-    type StoredShare = StoredShare<W>;
+    session_of_party!(and enter, and nothing_to_check);
 
     fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
         let shape = x.shape.clone();
         Ok(Arith::new(Tensor::new(&shape[..], x.words())))
     }
 
-    fn costs(&self) -> CostModel {
-        CostModel::of::<Self>()
-    }
-
-    fn ring(&self) -> Ring {
-        self.party.ring
-    }
-
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
         self.words(shape, |site, _| io::ClientInput::party(site))
-    }
-
-    fn enter(&mut self, node: u32, name: &str) {
-        self.party.enter(node, name);
     }
 
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
@@ -217,14 +201,6 @@ impl<W: Word> Session for Beaver<W> {
             return Err(ProtocolError::RunUsed { run: inference });
         }
         self.party.begin(phase, inference)
-    }
-
-    fn stored(&self) -> usize {
-        self.party.scheduler.stored()
-    }
-
-    fn check(&mut self) -> Result<Checked> {
-        Ok(Checked(()))
     }
 
     fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {

@@ -44,10 +44,9 @@ pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
 pub use stored::StoredShare;
 
-use crate::api::{Checked, Options, Phase, ProtocolError, Result, Session};
+use crate::api::{Checked, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
-use crate::cost::CostModel;
-use crate::party::{Party, PartyRole};
+use crate::party::{Party, PartyRole, session_of_party};
 use crate::randomness::SessionKeys;
 use transcript::{Digests, Transcript};
 use verdict::{Check, Finding};
@@ -85,23 +84,13 @@ pub struct Quad<W> {
 }
 
 impl PartyRole for Role {
-    fn of_peer(me: usize, _: &Options) -> Option<Self> {
-        Some(Role::of(me)).filter(|&role| role != Role::Client)
-    }
-
-    fn works_ahead(self) -> bool {
-        self == Role::P0
-    }
+    const ROLES: &'static [Self] = &[Role::P0, Role::P1, Role::P2, Role::P3];
+    const AHEAD: Option<Self> = Some(Role::P0);
 }
 
 impl<W: Word> Quad<W> {
     fn new(party: Party<W, Role>) -> Self {
         Quad { party, transcript: Transcript::new("session") }
-    }
-
-    /// This party's role.
-    pub fn role(&self) -> Role {
-        self.party.role
     }
 
     /// Whether anything is opened in this run.
@@ -120,22 +109,11 @@ impl<W: Word> Quad<W> {
 }
 
 impl<W: Word> Session for Quad<W> {
-    type Word = W;
-    type Arith = Arith<W>;
-    type Bool = Bool;
-    type StoredShare = StoredShare<W>;
+    session_of_party!();
 
     fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
         self.note_stored(&x);
         Ok(x.share(self.party.role))
-    }
-
-    fn costs(&self) -> CostModel {
-        CostModel::of::<Self>()
-    }
-
-    fn ring(&self) -> Ring {
-        self.party.ring
     }
 
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
@@ -162,10 +140,6 @@ impl<W: Word> Session for Quad<W> {
             self.transcript.clear();
         }
         Ok(())
-    }
-
-    fn stored(&self) -> usize {
-        self.party.scheduler.stored()
     }
 
     fn check(&mut self) -> Result<Checked> {

@@ -36,12 +36,11 @@ pub use client::{StoredShare, TrioClient, mask_parameter};
 pub use linear::Weight;
 pub use share::{Arith, Bool, Role};
 
-use crate::api::{Checked, Options, Phase, ProtocolError, Result, Session};
+use crate::api::{Checked, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
-use crate::cost::CostModel;
 use crate::local::zeros;
 use crate::machine::Machine;
-use crate::party::{Party, PartyRole};
+use crate::party::{Party, PartyRole, session_of_party};
 use crate::randomness::DrawPosition;
 use consistency::{DIGEST, WeightDigests};
 use share::Wire;
@@ -59,13 +58,8 @@ pub struct Trio<W> {
 }
 
 impl PartyRole for Role {
-    fn of_peer(me: usize, _: &Options) -> Option<Self> {
-        Some(Role::of(me)).filter(|&role| role != Role::Client)
-    }
-
-    fn works_ahead(self) -> bool {
-        self == Role::P0
-    }
+    const ROLES: &'static [Self] = &[Role::P0, Role::P1, Role::P2];
+    const AHEAD: Option<Self> = Some(Role::P0);
 }
 
 impl<W: Word> Trio<W> {
@@ -179,22 +173,11 @@ impl<W: Word> Trio<W> {
 }
 
 impl<W: Word> Session for Trio<W> {
-    type Word = W;
-    type Arith = Arith<W>;
-    type Bool = Bool;
-    type StoredShare = StoredShare<W>;
+    session_of_party!(and enter);
 
     fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
         self.weights.note(self.party.role, &x);
         Ok(x.share())
-    }
-
-    fn ring(&self) -> Ring {
-        self.party.ring
-    }
-
-    fn costs(&self) -> CostModel {
-        CostModel::of::<Self>()
     }
 
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
@@ -204,18 +187,10 @@ impl<W: Word> Session for Trio<W> {
         Ok(x)
     }
 
-    fn enter(&mut self, node: u32, name: &str) {
-        self.party.enter(node, name);
-    }
-
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
         // Of a run that opened nothing.
         self.compare_inputs()?;
         self.party.begin(phase, inference)
-    }
-
-    fn stored(&self) -> usize {
-        self.party.scheduler.stored()
     }
 
     fn check(&mut self) -> Result<Checked> {

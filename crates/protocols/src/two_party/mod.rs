@@ -40,9 +40,9 @@ pub use stock::{PARAMETERS, Stock, silent_stock};
 
 use crate::api::{Checked, Options, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
-use crate::cost::{CostModel, OtCount};
+use crate::cost::OtCount;
 use crate::machine::Machine;
-use crate::party::{Party, PartyRole};
+use crate::party::{Party, PartyRole, session_of_party};
 use crate::randomness::SessionKeys;
 use plan::Turns;
 use program::Values;
@@ -72,12 +72,8 @@ pub struct TwoParty<W> {
 /// 0 or 1, as P0 or P1.
 impl PartyRole for usize {
     const NEEDS: &'static str = "a ring of 16 to 64 bits";
-
     const SPARE_BITS: u32 = 1;
-
-    fn of_peer(me: usize, _: &Options) -> Option<Self> {
-        Some(me).filter(|&me| me < 2)
-    }
+    const ROLES: &'static [Self] = &[0, 1];
 
     fn computes_in(ring: Ring, word: u32) -> bool {
         (4..=word).contains(&ring.bits())
@@ -212,30 +208,15 @@ impl<W: Word> TwoParty<W> {
 }
 
 impl<W: Word> Session for TwoParty<W> {
-    type Word = W;
-    type Arith = Arith<W>;
-    type Bool = Bool;
-    type StoredShare = StoredShare<W>;
+    session_of_party!(and enter, and nothing_to_check);
 
     fn restore(&mut self, x: StoredShare<W>) -> Result<Arith<W>> {
         Ok(x.share())
     }
 
-    fn costs(&self) -> CostModel {
-        CostModel::of::<Self>()
-    }
-
-    fn ring(&self) -> Ring {
-        self.party.ring
-    }
-
     fn client_input(&mut self, shape: &[usize]) -> Result<Arith<W>> {
         let parts = self.party.tiles(shape.iter().product(), |site, _| io::ClientInput::party(site))?;
         Ok(Arith(Tensor::new(shape, parts.concat())))
-    }
-
-    fn enter(&mut self, node: u32, name: &str) {
-        self.party.enter(node, name);
     }
 
     fn begin(&mut self, phase: Phase, inference: u64) -> Result<()> {
@@ -245,14 +226,6 @@ impl<W: Word> Session for TwoParty<W> {
         self.supplies.retain(|supply| supply.left() != OtCount::default());
         self.run = inference;
         Ok(())
-    }
-
-    fn stored(&self) -> usize {
-        self.party.scheduler.stored()
-    }
-
-    fn check(&mut self) -> Result<Checked> {
-        Ok(Checked(()))
     }
 
     fn reveal(&mut self, x: &Arith<W>, _: &Checked) -> Result<()> {

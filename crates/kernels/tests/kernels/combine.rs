@@ -1,0 +1,119 @@
+//! Combinations of a convolution's positions, against the definition, and of outputs against those of inputs.
+
+use crate::common::{each_isa, square, words};
+use covey_kernels::{Chunk, ConvGeometry, Positions, conv2d, gemm, im2col};
+use covey_ring::Word;
+use proptest::prelude::*;
+
+const COUNT: usize = Positions::COUNT;
+
+/// The combinations of an output, chunk by chunk.
+fn of_outputs<W: Word>(positions: &Positions, g: &ConvGeometry, batch: usize, elements: usize, y: &[W]) -> Vec<W> {
+    let mut out = vec![W::ZERO; g.out_channels * COUNT];
+    for chunk in Chunk::of_conv2d(g, batch, elements) {
+        let mut part = vec![W::ZERO; chunk.len()];
+        chunk.gather(y, &mut part);
+        positions.add_outputs(&chunk, &part, &mut out);
+    }
+    out
+}
+
+fn check<W: Word>(g: &ConvGeometry, batch: usize, elements: usize) {
+    let x: Vec<W> = words(batch * g.input_len(), 1);
+    let w: Vec<W> = words(g.weights_len(), 2);
+    let mut y = vec![W::ZERO; batch * g.output_len()];
+    conv2d(g, batch, &x, &w, &mut y);
+    let mut seen = None;
+    each_isa(|isa| {
+        let positions = Positions::new(g, batch, |out| out.copy_from_slice(&words::<u32>(out.len(), 3)));
+        let outputs = of_outputs(&positions, g, batch, elements, &y);
+        let inputs = positions.of_inputs(&x);
+        let depth = g.weights_len() / g.out_channels;
+        let mut product = vec![W::ZERO; outputs.len()];
+        gemm(g.out_channels, COUNT, depth, &w, &inputs, &mut product);
+        assert!(outputs == product, "{g:?}, {batch}, {elements}, {isa:?}");
+        assert!(*seen.get_or_insert(outputs.clone()) == outputs, "depends on the instruction set");
+    });
+}
+
+fn geometry() -> impl Strategy<Value = ConvGeometry> {
+    let pair = |range: std::ops::RangeInclusive<usize>| [range.clone(), range];
+    let pads = [0usize..=3, 0..=3, 0..=3, 0..=3];
+    (1usize..=19, 1usize..=5, pair(1..=20), pair(1..=4), pair(1..=3), pads, pair(1..=3)).prop_filter_map(
+        "the kernel fits",
+        |(in_channels, out_channels, input, kernel, strides, pads, dilations)| {
+            ConvGeometry { in_channels, out_channels, groups: 1, input, kernel, strides, pads, dilations }
+                .checked()
+                .ok()
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn outputs_are_weights_times_inputs(g in geometry(), batch in 1usize..4, elements in 1usize..3000) {
+        check::<u32>(&g, batch, elements);
+        check::<u64>(&g, batch, elements);
+    }
+}
+
+#[test]
+fn sizes_of_networks() {
+    for g in [
+        square((64, 64), 32, 3, 1, 1),
+        square((3, 33), 70, 7, 2, 1),
+        square((17, 20), 9, 1, 2, 1),
+        // Reads so far ahead that more places are taken at once.
+        square((2, 2), 300, 5, 1, 1),
+    ] {
+        check::<u32>(&g, 2, 1 << 12);
+        check::<u64>(&g, 1, 1 << 14);
+    }
+}
+
+/// The bytes themselves: an output that is 1 at one position has that position's bytes for combinations, and every position has others.
+#[test]
+fn every_position_has_its_bytes() {
+    let g = ConvGeometry { pads: [1, 2, 0, 1], strides: [2, 1], ..square((2, 1), 7, 3, 1, 1) }.checked().unwrap();
+    let (batch, positions) = (2, g.output_len());
+    each_isa(|_| {
+        let drawn = std::cell::Cell::new(0);
+        let combinations = Positions::new(&g, batch, |out| {
+            drawn.set(out.len());
+            out.copy_from_slice(&words::<u32>(out.len(), 3));
+        });
+        let all = words::<u32>(drawn.get(), 3);
+        // Room for 3 x 8 positions and for 7 x 7 inputs, of which every other row.
+        let grid = [4, 8];
+        let [height, width] = g.output();
+        assert_eq!(
+            (height * width, drawn.get()),
+            (positions, (batch * grid[0] * grid[1]).next_multiple_of(64) / 4 * COUNT)
+        );
+        for at in 0..batch * positions {
+            let mut y = vec![0u32; batch * positions];
+            y[at] = 1;
+            let out = of_outputs(&combinations, &g, batch, 1 << 10, &y);
+            let (image, row, column) = (at / positions, at % positions / width, at % width);
+            let place = (image * grid[0] + row) * grid[1] + column;
+            let bytes = all[place / 4 * COUNT..][..COUNT].iter().map(|word| word >> (place % 4 * 8) & 0xFF);
+            assert!(out.iter().copied().eq(bytes), "position {at}");
+        }
+        // A patch is combined as its elements are.
+        let x: Vec<u32> = words(batch * g.input_len(), 4);
+        let mut expected = vec![0u32; g.weights_len() * COUNT];
+        for image in 0..batch {
+            let mut patches = vec![0u32; g.weights_len() * positions];
+            im2col(&g, 0, &x[image * g.input_len()..][..g.input_len()], &mut patches);
+            let bytes: Vec<u32> = (0..positions)
+                .flat_map(|at| {
+                    let place = (image * grid[0] + at / width) * grid[1] + at % width;
+                    let all = &all;
+                    (0..COUNT).map(move |i| all[place / 4 * COUNT + i] >> (place % 4 * 8) & 0xFF)
+                })
+                .collect();
+            gemm(g.weights_len(), COUNT, positions, &patches, &bytes, &mut expected);
+        }
+        assert!(combinations.of_inputs(&x) == expected);
+    });
+}

@@ -1,0 +1,4 @@
+//! Operators, as one binary.
+
+mod layers;
+mod wire;

@@ -1,0 +1,7 @@
+//! Protocols by their public interface, as one binary.
+
+mod beaver_lookups;
+mod common;
+mod key_bits;
+mod trio;
+mod trio_tables;
