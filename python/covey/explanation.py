@@ -116,7 +116,9 @@ class Explanation(Shown):
             )
         if any(plan["memory"]):
             peaks = ", ".join(f"{self._called(role)} {amount(peak)}" for role, peak in enumerate(plan["memory"]))
-            parts.append(Text(f"peak memory, about: {peaks}"))
+            ahead = max(plan["dealt_ahead"])
+            more = f"; up to {amount(ahead)} more at a party while what is dealt ahead waits" if ahead else ""
+            parts.append(Text(f"peak memory, about: {peaks}{more}"))
         return Group(*parts)
 
     @property

@@ -1,6 +1,7 @@
 //! Memory a run will take at each party, from the shapes alone: what shares and weights weigh is added when they come to be and
 //! taken off when they go, and the peak is noted.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::api::{Geometry, WeightKind};
@@ -65,10 +66,68 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).now.clone()
     }
 
-    /// The peak, in role order.
-    pub fn peak(&self) -> Vec<u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).peak.clone()
+    /// The peak since the last call, in role order.
+    pub fn take_peak(&self) -> Vec<u64> {
+        let mut usage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = usage.now.clone();
+        std::mem::replace(&mut usage.peak, now)
     }
+}
+
+/// Peaks of a run, gate by gate, with what dealers may have sent ahead by then.
+///
+/// A dealer waits for nobody. While the others are in the middle of a run it may have sent all that it deals in the rest of it, as far
+/// as they take messages in that they do not need yet.
+#[derive(Default)]
+pub(crate) struct Moments {
+    /// What was held at most up to a gate's end, and what the gate's dealt messages take, by sender and receiver.
+    gates: Vec<(Vec<u64>, Vec<Dealt>)>,
+    /// The peak of what was before the run.
+    before: Vec<u64>,
+}
+
+/// Who dealt to whom, and what the messages take.
+pub(crate) type Dealt = (usize, usize, u64);
+
+impl Moments {
+    /// A gate ends.
+    pub fn gate(&mut self, peak: Vec<u64>, dealt: Vec<Dealt>) {
+        match self.gates.last_mut() {
+            Some((most, none)) if none.is_empty() && dealt.is_empty() => raise(most, &peak),
+            _ => self.gates.push((peak, dealt)),
+        }
+    }
+
+    /// A run begins, and dealers begin with it: what was until now is over.
+    pub fn begin(&mut self, peak: &[u64]) {
+        raise(&mut self.before, peak);
+        self.gates.drain(..).for_each(|(peak, _)| raise(&mut self.before, &peak));
+    }
+
+    /// The peak, where each peer may have `queue` bytes waiting, and `deals` tells dealers.
+    pub fn peak(&self, queue: u64, deals: impl Fn(usize) -> bool) -> Vec<u64> {
+        let mut most = self.before.clone();
+        let mut waiting: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        for (peak, dealt) in self.gates.iter().rev() {
+            for &(from, to, bytes) in dealt.iter().filter(|(from, ..)| deals(*from)) {
+                *waiting.entry((to, from)).or_default() += bytes;
+            }
+            let mut peak = peak.clone();
+            // Each peer has a place of its own.
+            for (&(to, _), &bytes) in &waiting {
+                if let Some(peak) = peak.get_mut(to) {
+                    *peak += bytes.min(queue);
+                }
+            }
+            raise(&mut most, &peak);
+        }
+        most
+    }
+}
+
+fn raise(most: &mut Vec<u64>, peak: &[u64]) {
+    most.resize(most.len().max(peak.len()), 0);
+    most.iter_mut().zip(peak).for_each(|(most, &peak)| *most = (*most).max(peak));
 }
 
 /// Memory held as long as this lives. A copy holds as much again.
@@ -104,7 +163,27 @@ mod tests {
         drop(ledger.hold(vec![3, 4]));
         let z = x.clone();
         drop((x, z));
-        assert_eq!(ledger.peak(), [20, 40]);
-        assert_eq!(ledger.0.lock().unwrap().now, [0, 0]);
+        assert_eq!(ledger.take_peak(), [20, 40]);
+        assert_eq!((ledger.now(), ledger.take_peak()), (vec![0, 0], vec![0, 0]));
+    }
+
+    #[test]
+    fn what_is_dealt_in_the_rest_of_a_run_may_wait_at_each_gate() {
+        let deals = |role| role == 0;
+        let mut moments = Moments::default();
+        moments.gate(vec![50, 0], vec![(0, 1, 1000)]);
+        // Of what was before, nothing waits any more.
+        moments.begin(&[0, 7]);
+        assert_eq!(moments.peak(30, deals), [50, 7]);
+        moments.gate(vec![1, 20], vec![(0, 1, 10)]);
+        moments.gate(vec![1, 5], vec![]);
+        moments.gate(vec![1, 15], vec![(0, 1, 4), (1, 0, 90)]);
+        moments.gate(vec![1, 16], vec![(0, 1, 3)]);
+        moments.gate(vec![2, 18], vec![]);
+        for (queue, peak) in [(0, 20), (9, 29), (17, 37), (100, 37)] {
+            assert_eq!(moments.peak(queue, deals), [50, peak], "{queue}");
+        }
+        // Without dealers nothing waits.
+        assert_eq!(moments.peak(100, |_| false), [50, 20]);
     }
 }

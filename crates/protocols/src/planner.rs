@@ -1,10 +1,10 @@
 //! The cost of a program before it runs: a protocol whose shares are shapes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use covey_ring::{BitTensor, Ring, Tensor};
-use covey_transport::Meter;
+use covey_transport::{Meter, Phase as StepKind};
 
 use crate::api::{
     Checked, Comparison, Epilogue, EpilogueOf, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
@@ -12,9 +12,9 @@ use crate::api::{
 };
 use crate::clip::{Clipped, Ends};
 use crate::composed;
-use crate::cost::{Cost, CostModel, Gate, OtCount, WEIGHTS};
+use crate::cost::{CHECK, Cost, CostModel, Gate, OtCount, WEIGHTS};
 use crate::masked::lookup::Sets;
-use crate::memory::{Held, Ledger, Token};
+use crate::memory::{Dealt, Held, Ledger, Moments, Token};
 
 /// Runs any code written on [`Protocol`] without data and adds up what every gate it asks for costs, by node.
 pub struct Planner {
@@ -26,10 +26,14 @@ pub struct Planner {
     layers: usize,
     ledger: BTreeMap<u32, Cost>,
     memory: Ledger,
+    moments: Moments,
     /// Correlated randomness used so far, and the memory its stock takes, by direction.
     used: OtCount,
     stock: [Option<Token>; 2],
 }
+
+/// What a waiting message takes beside its bytes, as transport counts it.
+const MESSAGE: u64 = 128;
 
 /// The shape of a share. Copies and other shapes of it share its elements.
 #[derive(Clone)]
@@ -76,9 +80,9 @@ pub struct PlannedWeight {
 impl Planner {
     /// An empty ledger for runs over `ring` with `options`, of the protocol with these costs.
     pub fn new(model: CostModel, ring: Ring, options: Options) -> Self {
-        let (ledger, memory) = (BTreeMap::new(), Ledger::default());
+        let (ledger, memory, moments) = (BTreeMap::new(), Ledger::default(), Moments::default());
         let (node, used, stock) = (Meter::NO_NODE, OtCount::default(), [None, None]);
-        Planner { model, ring, options, node, layers: 1, ledger, memory, used, stock }
+        Planner { model, ring, options, node, layers: 1, ledger, memory, moments, used, stock }
     }
 
     /// The cost so far, by the node numbers given to [`Session::enter`].
@@ -86,9 +90,15 @@ impl Planner {
         &self.ledger
     }
 
-    /// The memory that shares, weights and gates took at most, by party, the program that runs them apart.
-    pub fn peak_memory(&self) -> Vec<u64> {
-        self.memory.peak()
+    /// The memory that shares, weights and gates took at most, by party, the program that runs them apart. Of what dealers send ahead of
+    /// its use, each party takes in up to `queue` bytes.
+    pub fn peak_memory(&mut self, queue: u64) -> Vec<u64> {
+        self.moments.gate(self.memory.take_peak(), Vec::new());
+        // Layers of a run make a dealer wait where others send it anything. Checks do not: they come at the end.
+        let layers = self.ledger.iter().filter(|(node, _)| ![WEIGHTS, CHECK].contains(*node));
+        let links = layers.flat_map(|(_, cost)| cost.links.keys());
+        let waits: BTreeSet<usize> = links.filter(|(kind, ..)| *kind == StepKind::Online).map(|&(.., to)| to).collect();
+        self.moments.peak(queue, |role| !waits.contains(&role))
     }
 
     /// The memory that shares and weights take now, by party.
@@ -174,6 +184,10 @@ impl Planner {
         }
         self.used += cost.ot_count;
         drop(self.hold(Held::Gate(&gate)));
+        let offline = cost.links.iter().filter(|((kind, ..), _)| *kind == StepKind::Offline);
+        let dealt = offline.map(|(&(_, from, to), traffic)| (from, to, traffic.bytes + traffic.messages * MESSAGE));
+        let dealt: Vec<Dealt> = dealt.collect();
+        self.moments.gate(self.memory.take_peak(), dealt);
         if cost != Cost::default() || self.node != WEIGHTS {
             *self.ledger.entry(self.node).or_default() += &cost;
         }
@@ -212,6 +226,7 @@ impl Session for Planner {
     fn begin(&mut self, _phase: Phase, _inference: u64) -> Result<()> {
         // What was before has been checked.
         self.layers = 1;
+        self.moments.begin(&self.memory.take_peak());
         Ok(())
     }
 

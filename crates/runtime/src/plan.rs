@@ -9,7 +9,7 @@ use covey_protocols::cost::{CHECK, Cost, CostModel, MATERIAL, WEIGHTS};
 use covey_protocols::memory::Held;
 use covey_protocols::planner::Planner;
 use covey_protocols::{Local, Options};
-use covey_transport::Phase as StepKind;
+use covey_transport::{Options as TransportOptions, Phase as StepKind};
 use serde::{Deserialize, Serialize};
 
 use crate::RuntimeError;
@@ -119,6 +119,8 @@ pub struct Plan {
     pub estimates: Vec<Estimate>,
     /// Peak resident memory of each party's process, in role order: an estimate in bytes.
     pub memory: Vec<u64>,
+    /// How much more that is, at most, where dealers are so far ahead that what they deal waits for its use.
+    pub dealt_ahead: Vec<u64>,
 }
 
 /// What a party's process takes beside its program's data: 76 MB before any session, most of it Python's (`covey-party` alone
@@ -175,9 +177,23 @@ pub fn plan_rounded(
         WeightExposure { results, bits_each, bits_total }
     });
     let total = NodeCost::new(u32::MAX, "total", "", &total);
-    let memory = planner.peak_memory().into_iter().map(|bytes| bytes + PROCESS).collect();
+    let held = planner.peak_memory(0);
+    let with_waiting = planner.peak_memory(TransportOptions::default().peer_bytes as u64);
+    let dealt_ahead = with_waiting.iter().zip(&held).map(|(all, held)| all - held).collect();
+    let memory = held.into_iter().map(|bytes| bytes + PROCESS).collect();
     let correlated_ots = planner.ot_count().by_sender;
-    Ok(Plan { protocol: model.name.into(), batch, nodes, total, weights, correlated_ots, exposure, estimates, memory })
+    Ok(Plan {
+        protocol: model.name.into(),
+        batch,
+        nodes,
+        total,
+        weights,
+        correlated_ots,
+        exposure,
+        estimates,
+        memory,
+        dealt_ahead,
+    })
 }
 
 /// A planner, and the program with its weights prepared on it. Those that were `trained`, by the numbers of their values, are shares as a run
@@ -208,7 +224,7 @@ fn run(executor: &Executor<Planner>, planner: &mut Planner, batch: usize, round_
 /// What a run takes of one role's memory: estimates in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    /// While it runs, beside the prepared weights.
+    /// While it runs, beside the prepared weights and what dealers have waiting.
     pub run: u64,
     /// What preprocessing keeps of it until it is online, beside correlated OTs.
     pub kept: u64,
@@ -258,7 +274,7 @@ pub fn footprint(
     let at = |bytes: Vec<u64>| bytes.get(role).copied().unwrap_or(0);
     let weights = at(planner.held_memory());
     run(&executor, &mut planner, batch, round_bits)?;
-    let run = at(planner.peak_memory()).saturating_sub(weights);
+    let run = at(planner.peak_memory(0)).saturating_sub(weights);
     let mut total = Cost::default();
     planner.ledger().iter().filter(|(node, _)| **node != WEIGHTS).for_each(|(_, cost)| total += cost);
     let bytes = |counts: &dyn Fn(StepKind, usize, usize) -> bool| {

@@ -22,7 +22,7 @@ class Plan:
     network: NetworkProfile
     total: NodeProfile
     memory_bytes: list[int]
-    """By party, the dealer last where there is one."""
+    """By party, the dealer last where there is one, with what waits of what was dealt ahead."""
 
     @staticmethod
     def of(
@@ -35,7 +35,8 @@ class Plan:
         """On a network, with a session's options."""
         given: dict[str, Any] = {**network.session, **session_options(options)}
         found = json.loads(_core.plan(program, protocol, 1, parties=parties, **given))
-        return Plan(network, NodeProfile.of(found["total"]), found["memory"])
+        memory = [held + ahead for held, ahead in zip(found["memory"], found["dealt_ahead"], strict=True)]
+        return Plan(network, NodeProfile.of(found["total"]), memory)
 
     @property
     def memory(self) -> int:
