@@ -102,7 +102,9 @@ impl<W: Word> Trio<W> {
     fn table_of(&mut self, x: &Arith<W>, table: &Table, shape: TableShape) -> Result<Arith<W>> {
         let plan = TablePlan::new(shape, self.party.ring, &self.party.options, x.len());
         let entries = Entries::new(table);
-        self.shares(x.shape(), |site, range| table::Table::new(site, plan.clone(), &entries, x.sum(range)))
+        self.shares(x.shape(), |site, range| {
+            table::Table::new(site, plan.clone(), &entries, x.sum(range.clone()), &x.second.data()[range])
+        })
     }
 
     /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.
