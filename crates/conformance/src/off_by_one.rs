@@ -169,6 +169,11 @@ impl<P: Complete> Linear for OffByOne<P> {
 }
 
 impl<P: Complete> NonLinear for OffByOne<P> {
+    fn mul_to_nearest(&mut self, x: &P::Arith, y: &P::Arith, truncation: Truncation) -> Result<P::Arith> {
+        let shifted = self.0.mul_to_nearest(x, y, truncation)?;
+        self.one_more(&shifted)
+    }
+
     fn truncate(&mut self, x: &P::Arith, truncation: Truncation) -> Result<P::Arith> {
         let shifted = self.0.truncate(x, truncation)?;
         self.one_more(&shifted)
@@ -210,6 +215,7 @@ impl<P: Complete> NonLinear for OffByOne<P> {
 impl<P: Complete + Costs> Costs for OffByOne<P> {
     const NAME: &'static str = "off by one";
     const FUSES_RELU: bool = P::FUSES_RELU;
+    const ROUNDS_PRODUCTS: bool = P::ROUNDS_PRODUCTS;
 
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         P::plan(gate, ring, options)

@@ -67,8 +67,25 @@ pub fn max_pool<P: Protocol + ?Sized>(
     window: &Window,
     comparison: Comparison,
 ) -> api::Result<P::Arith> {
-    let rows = along(protocol, x, window, 1, comparison)?;
-    along(protocol, &rows, window, 0, comparison)
+    // A single comparison would not pay for what makes a value of its result.
+    let within = window.kernel[0] * window.kernel[1] > 2;
+    let rows = along(protocol, x, window, 1, comparison, within)?;
+    let largest = along(protocol, &rows, window, 0, comparison, within)?;
+    if within { protocol.widened(largest, comparison) } else { Ok(largest) }
+}
+
+/// The larger of each two: as a step to the largest of several, or as a value.
+fn larger<P: Protocol + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    y: &P::Arith,
+    comparison: Comparison,
+    within: bool,
+) -> api::Result<P::Arith> {
+    match within {
+        true => protocol.max_within(x, y, comparison),
+        false => Ok(protocol.max(x, y, comparison)?.0),
+    }
 }
 
 /// Largest element of each window along one axis of the image.
@@ -78,6 +95,7 @@ fn along<P: Protocol + ?Sized>(
     window: &Window,
     axis: usize,
     comparison: Comparison,
+    within: bool,
 ) -> api::Result<P::Arith> {
     let mut shape = x.shape().to_vec();
     let axis_of_x = (shape.len() + axis).checked_sub(2).ok_or(ProtocolError::Internal("the shape of an image"))?;
@@ -95,13 +113,13 @@ fn along<P: Protocol + ?Sized>(
     let of = |first: usize| (0..taps / 2).map(|pair| 2 * pair + first).collect::<Vec<_>>();
     let (even, odd) = (rows(&of(0))?, rows(&of(1))?);
     let rest = if taps % 2 == 1 { Some(rows(&[taps - 1])?) } else { None };
-    let (larger, _) = protocol.max(&even, &odd, comparison)?;
-    let mut maxima = rejoin(protocol, larger, rest.as_ref())?;
+    let largest = larger(protocol, &even, &odd, comparison, within)?;
+    let mut maxima = rejoin(protocol, largest, rest.as_ref())?;
     taps = taps.div_ceil(2);
     while taps > 1 {
         let level = pairs(protocol, &maxima, taps, width)?;
-        let (larger, _) = protocol.max(&level.even, &level.odd, comparison)?;
-        maxima = rejoin(protocol, larger, level.rest.as_ref())?;
+        let largest = larger(protocol, &level.even, &level.odd, comparison, within)?;
+        maxima = rejoin(protocol, largest, level.rest.as_ref())?;
         taps = taps.div_ceil(2);
     }
     Ok(protocol.reshape(&maxima, &shape))

@@ -1,6 +1,6 @@
 //! Products, element by element.
 
-use covey_protocols::{Protocol, Truncation, api};
+use covey_protocols::{Protocol, Shaped, Truncation, api};
 use covey_ring::Ring;
 
 use crate::tensor_type::operands;
@@ -29,7 +29,16 @@ impl Operator for Mul {
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {
-        mul(protocol, arguments.operand(0)?, arguments.operand(1)?, arguments.truncate).map(Shared::Integers)
+        let (x, y) = (arguments.operand(0)?, arguments.operand(1)?);
+        match (x, y, arguments.truncate) {
+            (Operand::Secret(x), Operand::Secret(y), Some(truncation)) if arguments.to_nearest => {
+                let shape = broadcast::shape(x.shape(), y.shape())?;
+                let (x, y) = (broadcast::stretch(protocol, x, &shape)?, broadcast::stretch(protocol, y, &shape)?);
+                protocol.mul_to_nearest(&x, &y, truncation)
+            }
+            (x, y, truncate) => mul(protocol, x, y, truncate),
+        }
+        .map(Shared::Integers)
     }
 }
 

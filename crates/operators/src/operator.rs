@@ -188,6 +188,8 @@ pub struct Arguments<'a, P: Protocol + ?Sized> {
     pub weight: Option<&'a P::Weight>,
     /// The shift that was joined.
     pub truncate: Option<Truncation>,
+    /// Whether that shift is to the nearest: a half was added before it.
+    pub to_nearest: bool,
     /// The other operand of the addition that was joined.
     pub residual: Option<Operand<'a, P>>,
     /// The rectifier that was joined.

@@ -292,6 +292,10 @@ impl<P: Served> Linear for Erased<P> {
 }
 
 impl<P: Served> NonLinear for Erased<P> {
+    fn mul_to_nearest(&mut self, x: &AnyShare, y: &AnyShare, truncation: Truncation) -> Result<AnyShare> {
+        self.0.mul_to_nearest(x.known(), y.known(), truncation).map(AnyShare::new)
+    }
+
     fn truncate(&mut self, x: &AnyShare, truncation: Truncation) -> Result<AnyShare> {
         self.0.truncate(x.known(), truncation).map(AnyShare::new)
     }
@@ -349,5 +353,13 @@ impl<P: Served> NonLinear for Erased<P> {
     fn max(&mut self, x: &AnyShare, y: &AnyShare, comparison: Comparison) -> Result<(AnyShare, AnyBits)> {
         let (larger, less) = self.0.max(x.known(), y.known(), comparison)?;
         Ok((AnyShare::new(larger), AnyBits::new(less)))
+    }
+
+    fn max_within(&mut self, x: &AnyShare, y: &AnyShare, comparison: Comparison) -> Result<AnyShare> {
+        self.0.max_within(x.known(), y.known(), comparison).map(AnyShare::new)
+    }
+
+    fn widened(&mut self, x: AnyShare, comparison: Comparison) -> Result<AnyShare> {
+        self.0.widened(x.known::<P::Arith>().clone(), comparison).map(AnyShare::new)
     }
 }

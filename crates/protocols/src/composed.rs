@@ -6,6 +6,19 @@ use crate::api::{Comparison, NonLinear, ProtocolError, Result, Rounding, Shaped,
 use crate::clip::{Clipped, Ends};
 use crate::cost::{Cost, Gate};
 
+/// floor(x · y / 2^bits + 1/2), the half added to the product.
+pub(crate) fn mul_to_nearest<P: NonLinear + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    y: &P::Arith,
+    truncation: Truncation,
+) -> Result<P::Arith> {
+    let product = protocol.mul(x, y, None)?;
+    let half = vec![truncation.half(); product.shape().iter().product()];
+    let centred = protocol.add_public(&product, &Tensor::new(product.shape(), half))?;
+    protocol.truncate(&centred, truncation)
+}
+
 /// max(x, 0) by a comparison and a selection.
 pub(crate) fn relu<P: NonLinear + ?Sized>(protocol: &mut P, x: &P::Arith, comparison: Comparison) -> Result<P::Arith> {
     let negative = protocol.msb(x, comparison)?;

@@ -175,6 +175,22 @@ pub enum Gate {
         /// What the comparison may rely on.
         comparison: Comparison,
     },
+    /// [`crate::NonLinear::max_within`], where it is in a narrower ring.
+    MaxWithin {
+        /// Elements of the result.
+        count: usize,
+        /// What the comparison may rely on.
+        comparison: Comparison,
+        /// Bits of that ring.
+        bits: u32,
+    },
+    /// [`crate::NonLinear::widened`] of that.
+    Widen {
+        /// Elements.
+        count: usize,
+        /// Bits of that ring.
+        bits: u32,
+    },
 }
 
 impl Gate {
@@ -202,7 +218,9 @@ impl Gate {
             | Gate::Table { count, .. }
             | Gate::Relu { count, .. }
             | Gate::Clip { count, .. }
-            | Gate::Max { count, .. } => count,
+            | Gate::Max { count, .. }
+            | Gate::MaxWithin { count, .. }
+            | Gate::Widen { count, .. } => count,
         }
     }
 }
@@ -427,8 +445,12 @@ pub struct CostModel {
     pub fuses_relu: bool,
     /// [`Costs::opens_operands`].
     pub opens_operands: fn(&Options) -> bool,
+    /// [`Costs::ROUNDS_PRODUCTS`].
+    pub rounds_products: bool,
     /// [`Costs::fuses_clip`].
     pub fuses_clip: fn(Ring, &Options) -> bool,
+    /// [`Costs::narrows`].
+    pub narrows: fn(Comparison, Ring, &Options) -> Option<u32>,
     /// [`Costs::fuses_table`].
     pub fuses_table: fn(&TableShape, Ring, &Options) -> bool,
     /// [`Costs::plan`].
@@ -449,7 +471,9 @@ impl CostModel {
             element_bytes: P::Word::BYTES,
             fuses_relu: P::FUSES_RELU,
             opens_operands: P::opens_operands,
+            rounds_products: P::ROUNDS_PRODUCTS,
             fuses_clip: P::fuses_clip,
+            narrows: P::narrows,
             fuses_table: P::fuses_table,
             plan: P::plan,
             plan_material: P::plan_material,

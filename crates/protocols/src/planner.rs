@@ -78,6 +78,11 @@ pub struct PlannedWeight {
 }
 
 impl Planner {
+    /// Bits of the ring that steps to a largest element are in, where that is not the session's.
+    fn narrow_bits(&self, comparison: Comparison) -> Option<u32> {
+        (self.model.narrows)(comparison, self.ring, &self.options)
+    }
+
     /// An empty ledger for runs over `ring` with `options`, of the protocol with these costs.
     pub fn new(model: CostModel, ring: Ring, options: Options) -> Self {
         let (ledger, memory, moments) = (BTreeMap::new(), Ledger::default(), Moments::default());
@@ -382,6 +387,18 @@ impl Linear for Planner {
 }
 
 impl NonLinear for Planner {
+    fn mul_to_nearest(
+        &mut self,
+        x: &PlannedTensor,
+        y: &PlannedTensor,
+        truncation: Truncation,
+    ) -> Result<PlannedTensor> {
+        match self.model.rounds_products {
+            true => self.mul(x, y, Some(truncation)),
+            false => composed::mul_to_nearest(self, x, y, truncation),
+        }
+    }
+
     fn truncate(&mut self, x: &PlannedTensor, truncation: Truncation) -> Result<PlannedTensor> {
         let out = self.tensor(&x.shape);
         self.charge(Gate::Truncate { count: x.count(), truncation });
@@ -488,6 +505,26 @@ impl NonLinear for Planner {
     ) -> Result<(PlannedTensor, PlannedBits)> {
         self.charge(Gate::Max { count: x.count(), comparison });
         Ok((self.like(x, y.count())?, self.bits(x.count(), 1)))
+    }
+
+    fn max_within(&mut self, x: &PlannedTensor, y: &PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
+        let count = x.count();
+        match self.narrow_bits(comparison) {
+            Some(bits) => self.charge(Gate::MaxWithin { count, comparison, bits }),
+            None => self.charge(Gate::Max { count, comparison }),
+        }
+        self.like(x, y.count())
+    }
+
+    fn widened(&mut self, x: PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
+        match self.narrow_bits(comparison) {
+            Some(bits) => {
+                let out = self.tensor(&x.shape);
+                self.charge(Gate::Widen { count: x.count(), bits });
+                Ok(out)
+            }
+            None => Ok(x),
+        }
     }
 }
 

@@ -5,6 +5,11 @@ use covey_ring::{Ring, Word};
 use crate::api::{Rounding, Truncation};
 
 impl Truncation {
+    /// Half of what the shift leaves as one.
+    pub(crate) fn half<W: Word>(self) -> W {
+        W::ONE.shl(self.bits - 1)
+    }
+
     /// Whether a shift of v is exact that opens v + 2^(l-2) under a mask, or v itself where it need not be: Trio's and Beaver's.
     pub(crate) fn fits_masked(self, ring: Ring) -> bool {
         let l = ring.bits();

@@ -310,6 +310,7 @@ impl<P: Protocol + ?Sized> Executor<P> {
             run,
             weight: self.weights.get(&step.node),
             truncate: step.truncate,
+            to_nearest: step.to_nearest,
             residual,
             relu: step.relu,
             clipped: step.clipped,

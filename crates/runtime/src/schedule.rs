@@ -1,7 +1,7 @@
 //! What runs when: the program's nodes as steps, neighbours fused, values freed as soon as nothing needs them.
 
 use covey_operators::Fusion;
-use covey_program::{Kind, Node, Op, Program, Value, ValueId};
+use covey_program::{Kind, Node, Op, Program, Value, ValueId, Visibility};
 use covey_protocols::clip::{Clipped, Ends};
 use covey_protocols::{Comparison, Rounding, Truncation};
 
@@ -25,6 +25,8 @@ pub struct Step {
     pub inputs: Vec<ValueId>,
     /// The shift fused into a product.
     pub truncate: Option<Truncation>,
+    /// Whether half of what that shift leaves as one is added before it.
+    pub to_nearest: bool,
     /// The addition fused into a linear layer after its shift: the other operand.
     pub residual: Option<ValueId>,
     /// The ReLU fused into a linear layer or a shift.
@@ -87,6 +89,12 @@ impl Schedule {
                 step.output = nodes[next].outputs[0];
                 fused[next] = true;
             }
+            if let Some((half, shift, truncation)) = shift_to_nearest(program, &readers, &step) {
+                step.truncate = Some(truncation);
+                step.to_nearest = true;
+                step.output = nodes[shift].outputs[0];
+                (fused[half], fused[shift]) = (true, true);
+            }
             if let (true, Fusion::Linear, Some(next)) = (fuses_relu, part, readers.only(step.output))
                 && let Some((other, truncation)) = residual(program, &step, &nodes[next], &computed)
             {
@@ -144,6 +152,28 @@ fn residual(program: &Program, step: &Step, next: &Node, computed: &[bool]) -> O
     (fits && bound + 2 <= program.ring().bits()).then_some((other, Truncation { bound, ..truncation }))
 }
 
+/// The addition of a public half and the exact shift behind it that alone read a product of two secrets element by element.
+fn shift_to_nearest(program: &Program, readers: &Readers, step: &Step) -> Option<(usize, usize, Truncation)> {
+    let nodes = program.nodes();
+    let secret = step.inputs.iter().all(|&id| program.value(id).visibility == Visibility::Secret);
+    if !matches!(step.op, Op::Mul(_)) || step.truncate.is_some() || !secret {
+        return None;
+    }
+    let half = readers.only(step.output)?;
+    let (sum, &[x, y]) = (nodes[half].outputs[0], &nodes[half].inputs[..]) else { return None };
+    let shift = readers.only(sum)?;
+    let (Fusion::Addition, Fusion::Shift { bits, rounding: Rounding::Exact }) =
+        (nodes[half].op.fusion(), nodes[shift].op.fusion())
+    else {
+        return None;
+    };
+    let constant = program.value(if x == step.output { y } else { x });
+    let added = constant.constant.as_ref()?;
+    let (product, bound) = (program.value(step.output), program.value(sum).bound.bits);
+    let fits = product.shape == program.value(sum).shape && added.iter().all(|&added| added == 1 << (bits - 1));
+    fits.then_some((half, shift, Truncation { bits, rounding: Rounding::Exact, bound }))
+}
+
 /// The table of what a node clips to `ends`, and all nodes that join it: the table alone, or a second clip, the table and the addition
 /// of its result to what was clipped first.
 fn clipped_table(
@@ -179,6 +209,7 @@ fn plain_step(index: usize, node: &Node) -> Step {
         op: node.op.clone(),
         inputs: node.inputs.clone(),
         truncate: None,
+        to_nearest: false,
         residual: None,
         relu: None,
         clipped: None,
@@ -322,6 +353,34 @@ mod tests {
         assert_eq!(names(false), [("clip+table".to_string(), true, true)]);
         let apart = [("clip".to_string(), false, true), ("table".to_string(), false, false)];
         assert_eq!(names(true), apart);
+    }
+
+    #[test]
+    fn a_half_and_the_shift_behind_it_join_their_product() {
+        let steps = |half: i64, secret: bool, read_twice: bool| -> Vec<_> {
+            let mut b = ProgramBuilder::new("centred", Ring::Pow2(32));
+            let x = b.input("x", &[4], 8);
+            let y = if secret { b.input("y", &[4], 8) } else { b.constant("y", &[4], 8, vec![1, 2, 3, 4]) };
+            let product = b.node("product", op::Mul, &[x, y]);
+            b.bound(product, 20);
+            let half = b.constant("half", &[], 16, vec![half]);
+            let centred = b.node("centred", op::Add, &[product, half]);
+            b.bound(centred, 21);
+            let short = b.node("short", op::Truncate { bits: 8, rounding: Rounding::Exact }, &[centred]);
+            b.bound(short, 13);
+            b.output(short);
+            if read_twice {
+                b.output(product);
+            }
+            let schedule = Schedule::new(&b.build().unwrap(), true);
+            schedule.steps.into_iter().map(|step| (step.to_nearest, step.truncate, step.output == short)).collect()
+        };
+        let truncation = Truncation { bits: 8, rounding: Rounding::Exact, bound: 21 };
+        assert_eq!(steps(128, true, false), [(true, Some(truncation), true)]);
+        let apart = [(false, None, false), (false, None, false), (false, None, true)];
+        for other in [steps(127, true, false), steps(128, false, false), steps(128, true, true)] {
+            assert_eq!(other, apart);
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub enum Primitive {
     Mul,
     /// x · y, then an exact shift.
     MulExact,
+    /// x · y, then an exact shift to the nearest.
+    MulToNearest,
     /// An exact shift.
     Exact,
     /// A shift right to the last place.
@@ -31,6 +33,8 @@ pub enum Primitive {
     Relu,
     /// Maxima.
     Max,
+    /// The largest of three numbers of half as many bits as the ring has, proved.
+    Largest,
     /// Bit decomposition.
     A2b,
     /// AND of signs.
@@ -45,9 +49,10 @@ pub enum Primitive {
 
 impl Primitive {
     /// All of them.
-    pub const ALL: [Primitive; 15] = [
+    pub const ALL: [Primitive; 17] = [
         Primitive::Mul,
         Primitive::MulExact,
+        Primitive::MulToNearest,
         Primitive::Exact,
         Primitive::Ulp,
         Primitive::Probabilistic,
@@ -56,6 +61,7 @@ impl Primitive {
         Primitive::Msb,
         Primitive::Relu,
         Primitive::Max,
+        Primitive::Largest,
         Primitive::A2b,
         Primitive::And,
         Primitive::Bit2a,
@@ -123,7 +129,8 @@ impl Suite for Volume {
             Primitive::Mul | Primitive::Msb | Primitive::Relu | Primitive::A2b | Primitive::Bit2a => l - 1,
             Primitive::And | Primitive::Select => l - 1,
             Primitive::Table => TABLE_BITS - 1,
-            Primitive::MulExact | Primitive::Matmul | Primitive::Linear => half,
+            Primitive::MulExact | Primitive::MulToNearest | Primitive::Matmul | Primitive::Linear => half,
+            Primitive::Largest => l / 2,
             Primitive::Exact | Primitive::Ulp | Primitive::Probabilistic | Primitive::Max => l - 2,
         };
         let rows = count / INNER;
@@ -141,6 +148,10 @@ impl Suite for Volume {
             Primitive::MulExact => {
                 let y = second(bench)?;
                 bench.protocol.mul(&x, &y, exact)?
+            }
+            Primitive::MulToNearest => {
+                let y = second(bench)?;
+                bench.protocol.mul_to_nearest(&x, &y, self.truncation(Rounding::Exact))?
             }
             Primitive::Exact => bench.protocol.truncate(&x, self.truncation(Rounding::Exact))?,
             Primitive::Ulp => {
@@ -170,6 +181,14 @@ impl Suite for Volume {
             Primitive::Max => {
                 let y = second(bench)?;
                 bench.protocol.max(&x, &y, comparison)?.0
+            }
+            Primitive::Largest => {
+                let proved = Comparison::new(bound + 1, true);
+                let y = second(bench)?;
+                let z = bench.vector(last, &self.values(bound, count, "z"))?;
+                let larger = bench.protocol.max_within(&x, &y, proved)?;
+                let largest = bench.protocol.max_within(&larger, &z, proved)?;
+                bench.protocol.widened(largest, proved)?
             }
             Primitive::A2b => {
                 let bits = bench.protocol.a2b(&x)?;

@@ -1,4 +1,5 @@
-//! Many elements through every primitive: a million in the ordinary tests, a hundred million with `--ignored`.
+//! Many elements through every primitive: a million in the ordinary tests, a hundred million with `--ignored`. COVEY_PRIMITIVE names one
+//! primitive that is tested alone.
 
 use covey_conformance::samples::Samples;
 use covey_conformance::suites::{Primitive, Volume};
@@ -12,7 +13,11 @@ const PART: u64 = 1 << 18;
 
 fn volume<H: Harness>(bits: u32, elements: u64) {
     let ring = Ring::Pow2(bits);
-    for primitive in Primitive::ALL {
+    let named = std::env::var("COVEY_PRIMITIVE").ok();
+    let chosen = |primitive: &Primitive| named.as_ref().is_none_or(|name| format!("{primitive:?}") == *name);
+    let primitives: Vec<Primitive> = Primitive::ALL.into_iter().filter(chosen).collect();
+    assert!(!primitives.is_empty(), "no primitive is called {named:?}");
+    for primitive in primitives {
         let (mut done, mut seconds, mut errors) = (0, 0.0, 0);
         for part in 0..elements.div_ceil(PART) {
             let session = Session::<H>::new(Transport::Memory, ring, Options::default()).numbered(part + 1);

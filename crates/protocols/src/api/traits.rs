@@ -170,6 +170,11 @@ pub trait NonLinear: Linear {
 
     // Composed from the above; a protocol overrides what it does better, and says the same in `plan`.
 
+    /// floor(x · y / 2^bits + 1/2) by an exact shift; its bound is that of the product and half of 2^bits.
+    fn mul_to_nearest(&mut self, x: &Self::Arith, y: &Self::Arith, truncation: Truncation) -> Result<Self::Arith> {
+        composed::mul_to_nearest(self, x, y, truncation)
+    }
+
     /// max(x, 0).
     fn relu(&mut self, x: &Self::Arith, comparison: Comparison) -> Result<Self::Arith> {
         composed::relu(self, x, comparison)
@@ -193,6 +198,18 @@ pub trait NonLinear: Linear {
     /// max(x, y), and the plane that is 1 where x < y; `comparison` bounds x - y.
     fn max(&mut self, x: &Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<(Self::Arith, Self::Bool)> {
         composed::max(self, x, y, comparison)
+    }
+
+    /// max(x, y) as a step to the largest of several elements, all of which `comparison` bounds. Before it is used otherwise than in
+    /// such steps, [`NonLinear::widened`] has to make a value of it.
+    fn max_within(&mut self, x: &Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<Self::Arith> {
+        Ok(self.max(x, y, comparison)?.0)
+    }
+
+    /// The value of what [`NonLinear::max_within`] gave.
+    fn widened(&mut self, x: Self::Arith, comparison: Comparison) -> Result<Self::Arith> {
+        let _ = comparison;
+        Ok(x)
     }
 
     /// A piecewise linear function of x, which lies in its domain.
@@ -221,6 +238,9 @@ pub trait Costs: Session {
     /// put it there.
     const FUSES_RELU: bool = false;
 
+    /// Whether [`NonLinear::mul_to_nearest`] is the gate of [`Linear::mul`] with its shift, rather than composed.
+    const ROUNDS_PRODUCTS: bool = false;
+
     /// Whether products open their operands apart ([`Gate::Opening`]), so that one opening serves all products of a value.
     fn opens_operands(_options: &Options) -> bool {
         false
@@ -229,6 +249,11 @@ pub trait Costs: Session {
     /// Whether [`NonLinear::clip`] between two ends is a gate of its own, [`Gate::Clip`], rather than composed of rectifiers.
     fn fuses_clip(_ring: Ring, _options: &Options) -> bool {
         false
+    }
+
+    /// Bits of the ring that [`NonLinear::max_within`] computes in, where that is not the session's.
+    fn narrows(_comparison: Comparison, _ring: Ring, _options: &Options) -> Option<u32> {
+        None
     }
 
     /// Whether [`NonLinear::table`] is a gate of its own for a table of these widths, [`Gate::Table`], rather than composed.

@@ -90,9 +90,11 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         }
         Gate::Lookup { count, index_bits, tables } => lookup::cost(count, (index_bits, tables), ring, options),
         Gate::Max { count, comparison } => plan(&Gate::Relu { count, truncate: None, comparison }, ring, options),
-        Gate::DivExact { .. } | Gate::Clip { .. } | Gate::Table { .. } => {
-            composed::cost(gate, |gate| plan(gate, ring, options))
-        }
+        Gate::DivExact { .. }
+        | Gate::MaxWithin { .. }
+        | Gate::Widen { .. }
+        | Gate::Clip { .. }
+        | Gate::Table { .. } => composed::cost(gate, |gate| plan(gate, ring, options)),
     }
 }
 

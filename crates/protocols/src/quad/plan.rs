@@ -78,9 +78,13 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Lookup { count, index_bits, tables } => {
             tiled(count, &|len| lookup::layout(len, ring, Sets { index_bits }, tables))
         }
-        Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } | Gate::Table { .. } => {
-            composed::cost(gate, |gate| plan(gate, ring, options))
-        }
+        Gate::DivExact { .. }
+        | Gate::Relu { .. }
+        | Gate::Clip { .. }
+        | Gate::Max { .. }
+        | Gate::MaxWithin { .. }
+        | Gate::Widen { .. }
+        | Gate::Table { .. } => composed::cost(gate, |gate| plan(gate, ring, options)),
     }
 }
 

@@ -8,7 +8,9 @@ mod fused;
 mod gates;
 mod io;
 mod lookup;
+mod reduced;
 mod table;
+mod widen;
 
 use std::cell::RefCell;
 use std::sync::Arc;

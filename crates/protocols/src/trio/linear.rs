@@ -14,6 +14,7 @@ use crate::components::same_shape;
 use crate::composed;
 use crate::linear_map::{Applied, add_bias, public_map};
 use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
+use crate::masked::select as loops;
 
 /// This party's working form of one version of a weight. Its products (`product.rs`) are sums over parts: P0 multiplies
 /// (l2 - l1, l1) by the weight's (l1', l2'), P1 (x + l2, l1) by (l1', w + l2'), P2 x + l1 by w + l1'.
@@ -108,6 +109,19 @@ impl<W: Word> Linear for Trio<W> {
     }
 
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, shift: Option<Truncation>) -> Result<Arith<W>> {
+        self.product_and(x, y, shift, W::ZERO)
+    }
+}
+
+impl<W: Word> Trio<W> {
+    /// x · y, and with a shift behind it `added` before that.
+    pub(super) fn product_and(
+        &mut self,
+        x: &Arith<W>,
+        y: &Arith<W>,
+        shift: Option<Truncation>,
+        added: W,
+    ) -> Result<Arith<W>> {
         same_shape::<Self>(x, y.shape())?;
         let (role, opens) = (self.party.role, shift.is_some());
         let own = |index: usize, out: &mut [W]| {
@@ -118,15 +132,15 @@ impl<W: Word> Linear for Trio<W> {
                 Role::P1 => crossed(out, xf, xs, yf, ys),
                 _ => elementwise::mul(out, xf, yf),
             }
-            if opens && role == Role::P0 {
-                elementwise::neg_assign(out);
+            match role {
+                Role::P0 if opens => elementwise::neg_assign(out),
+                Role::P2 if opens => loops::offset(out, added),
+                _ => {}
             }
         };
         self.finish_product(x.shape(), consecutive(x.len(), PIECE, own), opens, (shift, None))
     }
-}
 
-impl<W: Word> Trio<W> {
     /// The map and what of its epilogue joins the gate.
     fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;

@@ -19,11 +19,13 @@ mod memory;
 mod nonlinear;
 mod plan;
 pub(crate) mod product;
+mod reduced;
 pub(crate) mod share;
 pub(crate) mod site;
 mod stream;
 pub(crate) mod table;
 pub(crate) mod truncate;
+mod widen;
 
 use std::ops::Range;
 

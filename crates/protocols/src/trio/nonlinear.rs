@@ -1,12 +1,15 @@
 //! Shifts, comparisons and selections.
 
 use covey_kernels::{Buffer, elementwise};
-use covey_ring::Word;
+use covey_ring::{Ring, Word};
 
+use super::reduced::{Reduced, ShiftPlan};
 use super::share::{Arith, Bool, Wire};
+use super::site::Site;
 use super::table::{self, Entries, TablePlan};
+use super::widen::Widen;
 use super::{Trio, bits, comparison, convert, fused, lookup, truncate};
-use crate::api::{Comparison, Costs, NonLinear, Result, Shaped, Table, TableShape, Truncation};
+use crate::api::{Comparison, Costs, Local, NonLinear, Result, Shaped, Table, TableShape, Truncation};
 use crate::clip::Clipped;
 use crate::components::{one_plane, same_planes};
 use crate::composed;
@@ -18,8 +21,18 @@ use crate::party::Party;
 impl<W: Word> NonLinear for Trio<W> {
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
-        let plan = truncate::TruncationPlan::new(truncation, false, self.party.ring, &self.party.options, x.len());
-        self.shares(x.shape(), |site, range| truncate::Truncate::new(site, plan.clone(), x.sum(range)))
+        match ShiftPlan::choose(truncation, false, self.party.ring, &self.party.options, x.len()) {
+            ShiftPlan::Full(plan) => {
+                self.shares(x.shape(), |site, range| truncate::Truncate::new(site, plan.clone(), x.sum(range)))
+            }
+            ShiftPlan::Reduced(plan) => {
+                self.shares(x.shape(), |site, range| Reduced::new(site, plan.clone(), x.sum(range)))
+            }
+        }
+    }
+
+    fn mul_to_nearest(&mut self, x: &Arith<W>, y: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
+        self.product_and(x, y, Some(truncation), truncation.half())
     }
 
     fn msb(&mut self, x: &Arith<W>, comparison: Comparison) -> Result<Bool> {
@@ -52,11 +65,25 @@ impl<W: Word> NonLinear for Trio<W> {
     }
 
     fn select(&mut self, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
-        one_plane(b, x.shape())?;
+        self.select_in(self.party.ring, b, x)
+    }
+
+    fn max_within(&mut self, x: &Arith<W>, y: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
+        let Some(bits) = Self::narrows(comparison, self.party.ring, &self.party.options) else {
+            return Ok(self.max(x, y, comparison)?.0);
+        };
+        let difference = self.sub(x, y)?;
+        let less = self.msb(&difference, comparison)?;
+        let not_less = self.not(&less);
+        let gain = self.select_in(Ring::Pow2(bits), &not_less, &difference)?;
+        self.add(y, &gain)
+    }
+
+    fn widened(&mut self, x: Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
+        let Some(bits) = Self::narrows(comparison, self.party.ring, &self.party.options) else { return Ok(x) };
         self.shares(x.shape(), |site, range| {
-            let bit = bits::tile_of(&b.first, &b.second, 0, range.start, range.len());
-            let mask = Buffer::copy_of(&x.second.data()[range.clone()]);
-            convert::Select::new(site, bit, Some(convert::Operand { sum: x.sum(range), mask }))
+            let [first, second] = [&x.first, &x.second].map(|part| Buffer::copy_of(&part.data()[range.clone()]));
+            Widen::new(site, bits, first, second)
         })
     }
 
@@ -99,10 +126,22 @@ impl<W: Word> NonLinear for Trio<W> {
 }
 
 impl<W: Word> Trio<W> {
+    /// b · x in a ring that is no wider than the session's.
+    fn select_in(&mut self, ring: Ring, b: &Bool, x: &Arith<W>) -> Result<Arith<W>> {
+        one_plane(b, x.shape())?;
+        self.shares(x.shape(), |site, range| {
+            let bit = bits::tile_of(&b.first, &b.second, 0, range.start, range.len());
+            let mask = Buffer::copy_of(&x.second.data()[range.clone()]);
+            convert::Select::new(Site { ring, ..site }, bit, Some(convert::Operand { sum: x.sum(range), mask }))
+        })
+    }
+
     fn table_of(&mut self, x: &Arith<W>, table: &Table, shape: TableShape) -> Result<Arith<W>> {
         let plan = TablePlan::new(shape, self.party.ring, &self.party.options, x.len());
         let entries = Entries::new(table);
-        self.shares(x.shape(), |site, range| table::Table::new(site, plan.clone(), &entries, x.sum(range)))
+        self.shares(x.shape(), |site, range| {
+            table::Table::new(site, plan.clone(), &entries, x.sum(range.clone()), &x.second.data()[range])
+        })
     }
 
     /// The gate for max(v≫f, 0) over `count` elements, from the parts of a product v, which it opens, or from a sharing.

@@ -7,9 +7,11 @@ use super::bits::{AllBitsPlan, And, sign_layout};
 use super::comparison::ComparisonPlan;
 use super::consistency;
 use super::fused;
+use super::reduced::ShiftPlan;
 use super::share::Role;
-use super::{Trio, convert, io, lookup, memory, product, table, truncate};
-use crate::api::{Costs, Options, TableShape, WeightKind};
+use super::{Trio, convert, io, lookup, memory, product, table, widen};
+use crate::api::{Comparison, Costs, Options, TableShape, WeightKind};
+use crate::circuits::Adder;
 use crate::composed;
 use crate::cost::{Cost, Gate};
 use crate::linear_map::Follows;
@@ -44,7 +46,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         }
         Gate::Product { count, truncate, .. } => product(lens(count, PIECE), false, (truncate, None), ring, options),
         Gate::Truncate { count, truncation } => {
-            let plan = truncate::TruncationPlan::new(truncation, false, ring, options, count);
+            let plan = ShiftPlan::choose(truncation, false, ring, options, count);
             tiled(count, &|len| plan.layout(len))
         }
         Gate::Msb { count, comparison } => {
@@ -71,6 +73,12 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Lookup { count, index_bits, tables } => {
             tiled(count, &|len| lookup::layout(len, ring, Sets { index_bits }, tables))
         }
+        Gate::MaxWithin { count, comparison, bits } => {
+            let mut cost = plan(&Gate::Msb { count, comparison }, ring, options);
+            cost += &tiled(count, &|len| convert::layout(len, Ring::Pow2(bits), true));
+            cost
+        }
+        Gate::Widen { count, bits } => tiled(count, &|len| widen::layout(len, ring, bits)),
         Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
             composed::cost(gate, |gate| plan(gate, ring, options))
         }
@@ -90,7 +98,7 @@ fn product(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Ring
     }
     let mut cost = match truncate {
         Some(truncation) => {
-            let plan = truncate::TruncationPlan::new(truncation, !public, ring, options, count);
+            let plan = ShiftPlan::choose(truncation, !public, ring, options, count);
             tiled(&|len| plan.layout(len))
         }
         None if public => Cost::default(),
@@ -105,6 +113,13 @@ fn product(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Ring
 impl<W: Word> Costs for Trio<W> {
     const NAME: &'static str = "trio";
     const FUSES_RELU: bool = true;
+    const ROUNDS_PRODUCTS: bool = true;
+
+    fn narrows(comparison: Comparison, ring: Ring, options: &Options) -> Option<u32> {
+        // Of fewest rounds it would take one more; and of approximate comparisons no bound is certain.
+        let may = options.adder.fuses() && options.adder != Adder::FewestRounds && options.key_bits.is_none();
+        (may && comparison.certain + 1 < ring.bits()).then_some(comparison.certain + 1)
+    }
 
     fn fuses_table(shape: &TableShape, ring: Ring, options: &Options) -> bool {
         options.adder.fuses() && table::fits(shape, ring, W::BITS)

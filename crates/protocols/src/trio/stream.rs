@@ -4,6 +4,7 @@
 use covey_kernels::Buffer;
 use covey_ring::Word;
 
+use super::reduced::{Reduced, ShiftPlan};
 use super::share::Arith;
 use super::site::Site;
 use super::{Trio, fused, product, truncate};
@@ -32,9 +33,14 @@ impl<W: Word> Trio<W> {
         match truncate {
             None => self.stream(shape, pieces, product::Product::new),
             Some(truncation) => {
-                let plan =
-                    truncate::TruncationPlan::new(truncation, opens, self.party.ring, &self.party.options, count);
-                self.stream(shape, pieces, |site, own| truncate::Truncate::new(site, plan.clone(), own))
+                match ShiftPlan::choose(truncation, opens, self.party.ring, &self.party.options, count) {
+                    ShiftPlan::Full(plan) => {
+                        self.stream(shape, pieces, |site, own| truncate::Truncate::new(site, plan.clone(), own))
+                    }
+                    ShiftPlan::Reduced(plan) => {
+                        self.stream(shape, pieces, |site, own| Reduced::new(site, plan.clone(), own))
+                    }
+                }
             }
         }
     }

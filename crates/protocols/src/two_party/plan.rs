@@ -352,6 +352,8 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
             // No tables, no results; refused by `lookup`.
             _ => Cost::default(),
         },
-        Gate::Max { .. } | Gate::Table { .. } => composed::cost(gate, |gate| plan::<W>(gate, ring, options)),
+        Gate::Max { .. } | Gate::MaxWithin { .. } | Gate::Widen { .. } | Gate::Table { .. } => {
+            composed::cost(gate, |gate| plan::<W>(gate, ring, options))
+        }
     }
 }

@@ -62,8 +62,9 @@ impl<W: Word> Entries<W> {
 /// Where the function rises above it, the first entry is what is read there too, and u and a constant are added.
 ///
 /// P0 deals, m being its part of the borrow b = y ⊕ m out of the low bits, k0 = 2^step·m - R mod 2^step, ρ and R_G the masks of
-/// slope and line, ε = q[R'] and σ = 1 - 2ε: m for the index, or with δ and η its parts of the bits `inside` and
-/// `above`, δ, (1 - 2δ)·(R≫step + m), δ·m, (1 - δ)·m and η; k0, m, m·ρ for the line; k0 and m times the highest bit of ρ for
+/// slope and line, ε = q[R'] and σ = 1 - 2ε: m for index and line, and with δ and η its parts of the bits `inside` and
+/// `above`, δ, (1 - 2δ)·(R≫step + m), δ·m and η; m and the carry of both masks' low bits for k0 (`own_hidden`), and m·ρ; k0 and m
+/// times the highest bit of ρ for
 /// what an opened slope wraps; its part of the shift's borrow, exclusive or with ε, and K = -σ·(R_G≫shift); for a tail instead η,
 /// K - η·R, K - (1 - η)·R, and of the highest bit t of R_G (1 - ε)·t and ε·(1 - t), whichever the highest bit of C_G asks for, as
 /// what lifts the shifted line to more bits; and for the extension the carry
@@ -77,6 +78,8 @@ pub(crate) struct Table<'a, W> {
     shift: Option<Digits>,
     /// R at P0; C at P1 and P2, later the place J, the line's C_G, and what lies above the result.
     value: Buffer<W>,
+    /// The own mask of x, at P0 that of P2; nothing for a table without slopes.
+    mask: Buffer<W>,
     /// P1, P2: C where values above the domain are added.
     operand: Buffer<W>,
     /// P1, P2: J, Z and the position's public part.
@@ -99,8 +102,9 @@ pub(crate) struct Table<'a, W> {
 }
 
 impl<'a, W: Word> Table<'a, W> {
-    /// `value`: first + second of the share of x.
-    pub fn new(site: Site, plan: TablePlan, entries: &'a Entries<W>, mut value: Buffer<W>) -> Self {
+    /// Of the share of x: `value` is first + second, `second` the second.
+    pub fn new(site: Site, plan: TablePlan, entries: &'a Entries<W>, mut value: Buffer<W>, second: &[W]) -> Self {
+        let mask = if plan.shape.slope_bits.is_some() { Buffer::copy_of(second) } else { Buffer::new() };
         if site.role.is_online() {
             loops::offset(&mut value, entries.start);
         }
@@ -114,6 +118,7 @@ impl<'a, W: Word> Table<'a, W> {
             entries,
             site,
             value,
+            mask,
             operand: Buffer::new(),
             place: Buffer::new(),
             slope: Buffer::new(),
@@ -186,13 +191,15 @@ impl<'a, W: Word> Table<'a, W> {
         for (number, dealt) in self.plan.deals.iter().enumerate() {
             let mut value = Buffer::stale(len);
             match dealt.deal {
-                Deal::Borrow | Deal::Bit => value.copy_from_slice(&m),
+                Deal::Bit => value.copy_from_slice(&m),
                 Deal::Inside => value.copy_from_slice(&delta),
                 Deal::Place => terms::signed_by(&mut value, &hidden_place, &delta),
                 Deal::InsideBorrow => terms::times(&mut value, &m, &delta),
-                Deal::OutsideBorrow => terms::less(&mut value, &m, &delta),
                 Deal::Above => value.copy_from_slice(&eta),
-                Deal::Hidden => value.copy_from_slice(&hidden),
+                Deal::Hidden => {
+                    let low = mask(Ring::Pow2(shape.step));
+                    terms::carried(&mut value, &r, &self.mask, &m, shape.step, low);
+                }
                 Deal::BitMask => terms::times(&mut value, &rho, &m),
                 Deal::HiddenWrap => terms::times(&mut value, &hidden, &top),
                 Deal::BitWrap => terms::times(&mut value, &m, &top),
@@ -230,6 +237,14 @@ impl<'a, W: Word> Table<'a, W> {
         }
     }
 
+    /// P1, P2: the own share of k0 = 2^step·(m + κ) - l1 mod 2^step - l2 mod 2^step, κ the carry of the masks' low bits.
+    fn own_hidden(&self) -> Buffer<W> {
+        let step = self.plan.shape.step;
+        let mut hidden = self.share(Deal::Hidden);
+        terms::own_hidden(&mut hidden, &self.mask, step, mask(Ring::Pow2(step)));
+        hidden
+    }
+
     /// P1 adds what is public.
     fn is_first(&self) -> bool {
         self.site.role == Role::P1
@@ -264,7 +279,7 @@ impl<'a, W: Word> Table<'a, W> {
         self.own = Buffer::stale(self.site.len);
         let first = if self.is_first() { !W::ZERO } else { W::ZERO };
         let Some(window) = shape.window else {
-            let dealt = self.share(Deal::Borrow);
+            let dealt = self.share(Deal::Bit);
             return terms::index(&mut self.own, &self.value, &self.borrowed, &dealt, &mask, shape.step, first);
         };
         let (inside, place) = (self.share(Deal::Inside), self.share(Deal::Place));
@@ -273,7 +288,9 @@ impl<'a, W: Word> Table<'a, W> {
         let (own, c, y) = (&mut self.own, &self.value, &self.borrowed);
         terms::index_inside(own, c, y, &self.inside, &inside, &place, &mask, shape.step, outside, first);
         if shape.step > 0 {
-            let (within, without) = (self.share(Deal::InsideBorrow), self.share(Deal::OutsideBorrow));
+            let within = self.share(Deal::InsideBorrow);
+            let mut without = self.share(Deal::Bit);
+            elementwise::sub_assign(&mut without, &within);
             terms::borrowed_inside(&mut self.own, &self.borrowed, &self.inside, &within, &without);
         }
         if window.ends() > 1 && window.tail.is_none() {
@@ -344,7 +361,7 @@ impl<'a, W: Word> Table<'a, W> {
             // `own` is Z by now.
             let z = std::mem::take(&mut self.own);
             terms::along(&mut line, &self.slope, &self.position);
-            let (hidden, bit, product) = (self.share(Deal::Hidden), self.share(Deal::Bit), self.share(Deal::BitMask));
+            let (hidden, bit, product) = (self.own_hidden(), self.share(Deal::Bit), self.share(Deal::BitMask));
             terms::hidden_part(&mut line, &z, &self.borrowed, &hidden, &bit, &product, self.bias(), shape.step);
             if slope_above(&shape) > 0 {
                 let (hidden, bit) = (self.share(Deal::HiddenWrap), self.share(Deal::BitWrap));
@@ -355,6 +372,7 @@ impl<'a, W: Word> Table<'a, W> {
         elementwise::add_assign(&mut line, &self.site.draw(0, draws::LINE));
         self.own = line;
         (self.set, self.slope, self.position) = (Buffer::new(), Buffer::new(), Buffer::new());
+        self.mask = Buffer::new();
     }
 
     /// C_G is known.

@@ -38,14 +38,12 @@ pub(super) enum Stage {
 /// What P0 deals, in this order; `gate.rs` says what each is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deal {
-    Borrow,
+    Bit,
     Inside,
     Place,
     InsideBorrow,
-    OutsideBorrow,
     Above,
     Hidden,
-    Bit,
     BitMask,
     HiddenWrap,
     BitWrap,
@@ -235,22 +233,21 @@ pub(super) fn borrow_width(shape: &TableShape) -> u32 {
 /// What is dealt, and its bits.
 fn deals(shape: &TableShape, ring: Ring) -> Vec<(Deal, u32)> {
     let mut deals = Vec::new();
-    match shape.window {
-        None if shape.step > 0 => deals.push((Deal::Borrow, shape.index_bits)),
-        None => {}
-        Some(Window { below, above, tail, .. }) => {
-            deals.extend([(Deal::Inside, shape.index_bits), (Deal::Place, shape.index_bits)]);
-            if shape.step > 0 {
-                // They are doubled.
-                deals.extend([Deal::InsideBorrow, Deal::OutsideBorrow].map(|deal| (deal, shape.index_bits - 1)));
-            }
-            deals.extend((below && above && tail.is_none()).then_some((Deal::Above, shape.index_bits)));
-        }
+    let borrow = shape.slope_bits.map_or(0, |_| borrow_width(shape));
+    // In the index of a window it is doubled.
+    let in_index = shape.index_bits - u32::from(shape.window.is_some());
+    if shape.step > 0 {
+        deals.push((Deal::Bit, in_index.max(borrow)));
+    }
+    if let Some(Window { below, above, tail, .. }) = shape.window {
+        deals.extend([(Deal::Inside, shape.index_bits), (Deal::Place, shape.index_bits)]);
+        deals.extend((shape.step > 0).then_some((Deal::InsideBorrow, in_index)));
+        deals.extend((below && above && tail.is_none()).then_some((Deal::Above, shape.index_bits)));
     }
     if shape.slope_bits.is_some() {
-        let (line, wrap, borrow) = (line_width(shape), slope_above(shape), borrow_width(shape));
-        deals.extend([(Deal::Hidden, line), (Deal::Bit, borrow), (Deal::BitMask, borrow)]);
-        deals.extend([(Deal::HiddenWrap, wrap), (Deal::BitWrap, borrow.saturating_sub(slope_width(shape)))]);
+        deals.extend([(Deal::Hidden, line_width(shape).saturating_sub(shape.step)), (Deal::BitMask, borrow)]);
+        deals.push((Deal::HiddenWrap, slope_above(shape)));
+        deals.push((Deal::BitWrap, borrow.saturating_sub(slope_width(shape))));
     }
     let result = result_width(shape);
     if shape.shift > 0 {

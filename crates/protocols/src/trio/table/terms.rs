@@ -36,6 +36,18 @@ vectorised! {
         out.iter_mut().zip(r).zip(borrow).for_each(|((out, &r), &m)| *out = m.shl(step).sub(r & low));
     }
 
+    /// m + the carry of the low bits of both masks, whose sum is r
+    pub(super) fn carried<W: Word>(out: &mut [W], r: &[W], second: &[W], m: &[W], step: u32, low: W) {
+        for (((out, &r), &second), &m) in out.iter_mut().zip(r).zip(second).zip(m) {
+            *out = (r.sub(second) & low).add(second & low).shr(step).add(m);
+        }
+    }
+
+    /// A share of k0, from one of m + the carry: 2^step·share - mask mod 2^step
+    pub(super) fn own_hidden<W: Word>(share: &mut [W], mask: &[W], step: u32, low: W) {
+        share.iter_mut().zip(mask).for_each(|(share, &mask)| *share = share.shl(step).sub(mask & low));
+    }
+
     /// x where the bit is set
     pub(super) fn times<W: Word>(out: &mut [W], x: &[W], bit: &[W]) {
         out.iter_mut().zip(x).zip(bit).for_each(|((out, &x), &bit)| *out = x & ones(bit));
