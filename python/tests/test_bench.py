@@ -13,7 +13,17 @@ import pytest
 
 from command import Command
 from covey import _core, models
-from covey.bench import cache, gains, gallery, kernels, papers, plaintext, primitives
+from covey.bench import (
+    cache,
+    gains,
+    gallery,
+    kernels,
+    linear_ways,
+    one_network,
+    papers,
+    plaintext,
+    primitives,
+)
 from covey.bench.networks import NETWORKS, network
 from covey.bench.primitives import MEGA, PRIMITIVES, Primitive
 from covey.bench.runs import session_options
@@ -129,12 +139,23 @@ def test_the_figures_of_a_paper(command: Command, monkeypatch: pytest.MonkeyPatc
     (cell, _) = papers.PRESETS["cryptflow2-table6"].measure(1, silent)
     assert (cell.planned, cell.seconds > 0, "0.32 s" in cell.paper) == (False, True, True)
     monkeypatch.setattr(papers, "LONGEST", 0.0)
+    monkeypatch.setattr(one_network, "LONGEST", 0.0)
     (planned, _) = papers.PRESETS["cryptflow2-table6"].measure(1, silent)
     assert planned.planned
     assert (planned.rounds, round(planned.bytes)) == (cell.rounds, round(cell.bytes))
     networks = [cell for cell in papers.PRESETS["cryptflow2-table5"].measure(1, silent) if cell.what.endswith("auto")]
     assert [cell.planned for cell in networks] == [True, True] and all(cell.bytes > 1e6 for cell in networks)
     command.refuses("bench", "paper", "cryptflow3", saying="cryptflow2-figure1")
+
+
+def test_ways_of_multiplying_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_ways, "NETWORKS_SHOWN", linear_ways.NETWORKS_SHOWN[:1])
+    monkeypatch.setattr(linear_ways, "PROFILES", ("loopback",))
+    cells = linear_ways.PRESETS["two-party-linear"].measure(1, silent)
+    assert [cell.what for cell in cells] == ["lenet5 by ot", "lenet5 by lattice", "lenet5 by auto"]
+    assert all(not cell.planned and cell.here.startswith("0 differ") for cell in cells)
+    by_ot, by_lattice, by_auto = (cell.bytes for cell in cells)
+    assert by_auto <= by_lattice < by_ot / 5
 
 
 def test_a_model_as_json(command: Command, folder: Path) -> None:

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 
 use crate::memory::{LargePages, order_stores};
-use crate::{Block, Prg};
+use crate::{Block, Prg, threads};
 
 /// Entries of the secret that each output adds up.
 pub const WEIGHT: usize = 10;
@@ -47,11 +47,61 @@ impl Drop for Secret {
 /// # Panics
 /// If `first` is odd, or if there is no room: growing would leave copies of secrets behind.
 pub fn encode(matrix: &Prg, first: u64, secret: &Secret, noise: &[Block], out: &mut Vec<Block>) {
+    let room = &mut out.spare_capacity_mut()[..noise.len()];
+    write(matrix, first, secret, noise, room);
+    order_stores();
+    // SAFETY: so many elements behind the last one have been written.
+    unsafe { out.set_len(out.len() + noise.len()) };
+}
+
+/// The same for `len` outputs to each of `runs`, one run after the other, on all threads. `noise` makes those of a run, which it is
+/// told the number of; what it finds in their place is of no use.
+///
+/// # Panics
+/// As [`encode`], and if `len` is odd.
+pub fn encode_runs<T: Send>(
+    (matrix, first, secret): (&Prg, u64, &Secret),
+    len: usize,
+    runs: &mut [T],
+    noise: impl Fn(usize, &mut T, &mut [Block]) + Sync,
+    out: &mut Vec<Block>,
+) {
+    assert!(len.is_multiple_of(2), "runs of {len} outputs");
+    let count = runs.len();
+    let room = &mut out.spare_capacity_mut()[..count * len];
+    // A few shares a thread, as other work of the pool may hold one up.
+    let shares = if threads::in_use() == 1 { 1 } else { 4 * threads::in_use() };
+    let share = count.div_ceil(shares).max(1);
+    let parts = runs.chunks_mut(share).zip(room.chunks_mut((share * len).max(1))).enumerate();
+    threads::each(parts.collect(), |(part, (runs, room))| {
+        let mut held = Noise(vec![Block::ZERO; len]);
+        for (index, (run, room)) in runs.iter_mut().zip(room.chunks_exact_mut(len.max(1))).enumerate() {
+            let number = part * share + index;
+            noise(number, run, &mut held.0);
+            write(matrix, first + (number * len) as u64, secret, &held.0, room);
+        }
+        order_stores();
+    });
+    // SAFETY: so many elements behind the last one have been written, by threads that are done.
+    unsafe { out.set_len(out.len() + count * len) };
+}
+
+/// Noise, wiped on drop.
+struct Noise(Vec<Block>);
+
+impl Drop for Noise {
+    fn drop(&mut self) {
+        self.0.fill(Block::ZERO);
+        zeroize::optimization_barrier(&*self.0);
+    }
+}
+
+/// [`encode`] to `room`, past the caches.
+fn write(matrix: &Prg, first: u64, secret: &Secret, noise: &[Block], room: &mut [MaybeUninit<Block>]) {
     assert!(first.is_multiple_of(2), "row {first} does not start a block of the stream");
     let secret = &*secret.0;
     let mut pieces = [[[0u32; WEIGHT]; ROWS]; 2];
     let mut next = Indices { matrix, block: first / 2 * 3, mask: (secret.len() - 1) as u32 };
-    let room = &mut out.spare_capacity_mut()[..noise.len()];
     next.fill(&mut pieces[0]);
     for (number, (out, noise)) in room.chunks_mut(ROWS).zip(noise.chunks(ROWS)).enumerate() {
         let [even, odd] = &mut pieces;
@@ -62,9 +112,6 @@ pub fn encode(matrix: &Prg, first: u64, secret: &Secret, noise: &[Block], out: &
             gather(noise, secret, these, out);
         }
     }
-    order_stores();
-    // SAFETY: so many elements behind the last one have been written.
-    unsafe { out.set_len(out.len() + noise.len()) };
 }
 
 /// The rows of a matrix, one after the other.

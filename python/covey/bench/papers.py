@@ -1,5 +1,6 @@
 """Measurements that papers report, made again here: CrypTFlow2 (Rathee and others, CCS 2020), section 7; MPC-Pipe;
-PIGEON; VGG16 in all protocols; steps of training; efficient models."""
+PIGEON; VGG16 in all protocols; steps of training; efficient models. Also the ways in which two
+parties multiply by weights, in the same form."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import onnx
 from covey import _core, models
 from covey.bench import (
     efficient_models,
+    linear_ways,
     mpc_pipe,
     mpc_pipe_training,
     one_image,
@@ -20,14 +22,12 @@ from covey.bench import (
     primitives,
     training_steps,
 )
-from covey.bench.cache import default_folder, kept
-from covey.bench.cells import LONGEST, MOST, Cell, Preset
-from covey.bench.model import Setting, measure
+from covey.bench.cells import LONGEST, Cell, Preset
 from covey.bench.networks import NetworkProfile, network
+from covey.bench.one_network import one_network
 from covey.bench.primitives import Case, Primitive
 from covey.client import Phase, Progress
 from covey.errors import OptionError
-from covey.model import load
 from covey.models import ImageSpec
 
 
@@ -141,7 +141,7 @@ def _table_5(times: int, say: Progress) -> list[Cell]:
         cells.append(
             _layers("ReLU and shift", (model, "cifar"), _fused, domain, "cryptflow2-lan", "joint", paper, times, say)
         )
-        cells.append(_network(ImageSpec(model, "cifar", "avg"), 41, "auto", "cryptflow2-lan", delphi, times, say))
+        cells.append(one_network(ImageSpec(model, "cifar", "avg"), 41, "auto", "cryptflow2-lan", delphi, times, say))
     return cells
 
 
@@ -157,32 +157,10 @@ def _table_6(times: int, say: Progress) -> list[Cell]:
 def _table_7(_: int, say: Progress) -> list[Cell]:
     ways = [(linear, profile) for linear in ("ot", "lattice") for profile in ("cryptflow2-lan", "cryptflow2-wan")]
     return [
-        _network(ImageSpec(model, "imagenet", "avg"), bits, linear, profile, "", 1, say)
+        one_network(ImageSpec(model, "imagenet", "avg"), bits, linear, profile, "", 1, say)
         for model, bits in NETWORKS_SHOWN.items()
         for linear, profile in ways
     ]
-
-
-def _network(spec: ImageSpec, bits: int, linear: str, profile: str, paper: str, times: int, say: Progress) -> Cell:
-    """One image through a whole network of the zoo, or planned where that takes long."""
-    slow = network(profile)
-    folder = default_folder()
-    files = kept(spec, str(bits), folder, say)
-    options: dict[str, Any] = {"linear": linear}
-    given: dict[str, Any] = {**slow.session, **options}
-    plan = json.loads(_core.plan(load(files.program).program, "two-party", 1, **given))
-    sent, rounds = sum(link["bytes"] for node in plan["nodes"] for link in node["links"]), plan["total"]["rounds"]
-    wire = slow.wire_seconds(sent, rounds)
-    what, domain = f"{spec.model} by {linear}", f"Z_2^{bits}"
-    if wire > LONGEST or sent > MOST:
-        return Cell(what, domain, profile, wire, sent, rounds, True, paper)
-    setting = Setting(
-        spec, 1, slow, "two-party", ring=str(bits), options=options, repetitions=times, warm_up=0, plaintext=False
-    )
-    outcome = measure(setting, folder, say)
-    here = f"{outcome.differing} differ"
-    seconds = outcome.runs.wall.median
-    return Cell(what, domain, profile, seconds, outcome.bytes, rounds, False, paper, here)
 
 
 def _fused(size: int) -> Callable[[int], Case]:
@@ -237,6 +215,7 @@ PRESETS = {
         "two machines of 4 cores, without a stock.",
         _table_6,
     ),
+    **linear_ways.PRESETS,
     **mpc_pipe.PRESETS,
     **mpc_pipe_training.PRESETS,
     **training_steps.PRESETS,

@@ -303,7 +303,7 @@ def paper(
             "mpc-pipe-table1, 2, 3, 4, 5, 6; mpc-pipe-section5.5; mpc-pipe-first-figure5, 6, 7, 8; "
             "mpc-pipe-training-figure8, 9, 10; mpc-pipe-training-table3, 4, 5; training-steps; "
             "pigeon-table1, 4, 5, 6, 7, 8, 9, 10; pigeon-figure2, 4, 7; vgg16-cifar; "
-            "efficient-models-table1, 2; efficient-models-figure3.",
+            "efficient-models-table1, 2; efficient-models-figure3; two-party-linear.",
         ),
     ],
     size: Side = None,
@@ -319,7 +319,8 @@ def paper(
     """A figure or table of a paper, measured here; what would take over ten minutes is planned and says so.
 
     Those of efficient-models are planned throughout, for parties with so many --cores. --batch, --rows and
-    --protocols make tables of PIGEON smaller; --device is for those that do not compare devices themselves.
+    --protocols make tables of PIGEON smaller, --rows also two-party-linear; --device is for those that do not compare
+    devices themselves.
     """
     from covey.bench.papers import find
     from covey.cli.bench_tables import print_cells

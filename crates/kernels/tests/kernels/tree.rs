@@ -88,6 +88,32 @@ fn rows_add_up_their_entries() {
     });
 }
 
+/// Runs of outputs, on one thread and on several, are those that follow each other, whatever is left in the noise's place.
+#[test]
+fn runs_are_encoded_as_one() {
+    let (len, matrix) = (6, Prg::new(&[9; 16]));
+    let secret = lpn::Secret::new(&blocks(64, 4));
+    let noise = blocks(40 * len, 5);
+    for threads in [1, 3] {
+        covey_kernels::threads::use_threads(Some(threads)).unwrap();
+        for count in [0, 1, 5, 13, 40] {
+            let (mut due, mut out) = (Vec::with_capacity(count * len), Vec::with_capacity(2 + count * len));
+            lpn::encode(&matrix, 8, &secret, &noise[..count * len], &mut due);
+            out.extend([Block::new(7); 2]);
+            let mut runs: Vec<usize> = (0..count).collect();
+            let make = |number: usize, run: &mut usize, place: &mut [Block]| {
+                assert_eq!(number, *run);
+                *run += 100;
+                place.copy_from_slice(&noise[number * len..][..len]);
+            };
+            lpn::encode_runs((&matrix, 8, &secret), len, &mut runs, make, &mut out);
+            assert!(out[..2] == [Block::new(7); 2] && out[2..] == due, "{count} runs on {threads} threads");
+            assert!(runs.iter().enumerate().all(|(number, &run)| run == number + 100));
+        }
+    }
+    covey_kernels::threads::use_threads(Some(1)).unwrap();
+}
+
 #[test]
 fn wiped_blocks_are_zero_and_others_stay() {
     let old = blocks(40, 6);

@@ -301,21 +301,23 @@ impl SilentSender {
     fn iterate(&mut self, channel: &mut dyn Channel, set: Parameters, out: &mut Vec<Block>) -> Result<()> {
         let (matrix, key) = self.state.public.next();
         let roots = Prg::new(&Zeroizing::new(random::<16>()?));
-        let mut nodes = Secret(vec![Block::ZERO; 1 << set.depth]);
         let used = self.state.take_kept(set)?;
         let (secret, levels) = used.0.split_at(set.secret());
         let secret = lpn::Secret::new(secret);
         let levels: Vec<&[Block]> = levels.chunks_exact(set.depth).collect();
         for (piece, levels) in levels.chunks(PIECE).enumerate() {
-            let mut message = Vec::with_capacity(levels.len() * set.depth * Block::BYTES);
-            for (index, levels) in levels.iter().enumerate() {
-                let tree = piece * PIECE + index;
-                let mut root = [0; 16];
-                roots.fill(0, tree as u64, &mut root);
+            let (first, len) = (piece * PIECE, set.depth * Block::BYTES);
+            let mut message = vec![0; levels.len() * len];
+            let mut trees: Vec<_> = levels.iter().zip(message.chunks_exact_mut(len)).collect();
+            let code = (&matrix, (first << set.depth) as u64, &secret);
+            let noise = |index: usize, (levels, message): &mut (&&[Block], &mut [u8]), nodes: &mut [Block]| {
+                let tree = first + index;
+                let mut root = Zeroizing::new([0; 16]);
+                roots.fill(0, tree as u64, &mut *root);
                 let hash = TreeHash::new(key ^ tree as u128);
-                plant(&hash, Block::from_bytes(root), self.delta, levels, &mut nodes.0, &mut message);
-                lpn::encode(&matrix, (tree << set.depth) as u64, &secret, &nodes.0, out);
-            }
+                plant(&hash, Block::from_bytes(*root), self.delta, levels, nodes, message);
+            };
+            lpn::encode_runs(code, 1 << set.depth, &mut trees, noise, out);
             channel.send(message)?;
         }
         self.state.kept = keep_back(out, self.state.parameters.consumed());
@@ -345,7 +347,6 @@ impl SilentReceiver {
 
     fn iterate(&mut self, channel: &mut dyn Channel, set: Parameters, out: &mut Vec<Block>) -> Result<()> {
         let (matrix, key) = self.state.public.next();
-        let mut nodes = Secret(vec![Block::ZERO; 1 << set.depth]);
         let used = self.state.take_kept(set)?;
         let (secret, levels) = used.0.split_at(set.secret());
         let secret = lpn::Secret::new(secret);
@@ -353,12 +354,14 @@ impl SilentReceiver {
         for (piece, levels) in levels.chunks(PIECE).enumerate() {
             let message = channel.recv(levels.len() * set.depth * Block::BYTES)?;
             let sums: Vec<Block> = message.as_chunks::<16>().0.iter().map(|sum| Block::from_bytes(*sum)).collect();
-            for (index, (levels, sums)) in levels.iter().zip(sums.chunks_exact(set.depth)).enumerate() {
-                let tree = piece * PIECE + index;
-                let hash = TreeHash::new(key ^ tree as u128);
-                puncture(&hash, levels, sums, &mut nodes.0);
-                lpn::encode(&matrix, (tree << set.depth) as u64, &secret, &nodes.0, out);
-            }
+            let first = piece * PIECE;
+            let mut trees: Vec<_> = levels.iter().zip(sums.chunks_exact(set.depth)).collect();
+            let code = (&matrix, (first << set.depth) as u64, &secret);
+            let noise = |index: usize, (levels, sums): &mut (&&[Block], &[Block]), nodes: &mut [Block]| {
+                let hash = TreeHash::new(key ^ (first + index) as u128);
+                puncture(&hash, levels, sums, nodes);
+            };
+            lpn::encode_runs(code, 1 << set.depth, &mut trees, noise, out);
         }
         self.state.kept = keep_back(out, self.state.parameters.consumed());
         Ok(())
@@ -374,14 +377,13 @@ fn keep_back(out: &mut Vec<Block>, keep: usize) -> Secret {
     Secret(kept)
 }
 
-/// The sender's leaves, lowest bits clear. For each level, appends the sum of the first children under the OT's block.
-fn plant(hash: &TreeHash, root: Block, delta: Block, levels: &[Block], nodes: &mut [Block], message: &mut Vec<u8>) {
+/// The sender's leaves, lowest bits clear. The message is the sum of the first children of each level under the OT's block.
+fn plant(hash: &TreeHash, root: Block, delta: Block, levels: &[Block], nodes: &mut [Block], message: &mut [u8]) {
     nodes[0] = root;
     nodes[1] = root ^ delta;
-    message.extend_from_slice(&(levels[0] ^ root).to_bytes());
-    for (level, &key) in levels.iter().enumerate().skip(1) {
-        let sum = hash.double(&mut nodes[..2 << level]);
-        message.extend_from_slice(&(key ^ sum).to_bytes());
+    for (level, (&key, message)) in levels.iter().zip(message.as_chunks_mut::<16>().0).enumerate() {
+        let sum = if level == 0 { root } else { hash.double(&mut nodes[..2 << level]) };
+        *message = (key ^ sum).to_bytes();
     }
     add_to_pair(nodes, 0, [Block::ZERO; 2], true);
 }
@@ -437,7 +439,7 @@ mod tests {
             let mut places = vec![0; 1 << depth];
             for choices in 0..1u64 << depth {
                 let held: Vec<Block> = (0..depth).map(|level| sent[level] ^ delta.times(choices >> level)).collect();
-                let mut message = Vec::new();
+                let mut message = vec![0; 16 * depth];
                 let (mut v, mut w) = (vec![Block::new(9); 1 << depth], vec![Block::new(7); 1 << depth]);
                 plant(&hash, block(2, choices as usize), delta, &sent, &mut v, &mut message);
                 let sums: Vec<Block> = message.as_chunks().0.iter().map(|sum| Block::from_bytes(*sum)).collect();

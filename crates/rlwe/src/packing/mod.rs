@@ -25,8 +25,6 @@ mod counts;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
-
 use covey_kernels::ConvGeometry;
 
 use axis::Axis;
@@ -153,27 +151,6 @@ impl Packing {
     pub fn weights_per_product(&self, tile: &Tile, response: usize, input: usize) -> usize {
         let taps: usize = tile.channels(input).map(|channel| self.channel_taps(channel)).sum();
         tile.groups.len() * tile.output_channels(response).len() * taps
-    }
-
-    /// Consecutive responses of a tile for one message each of at most `limit` bits, or of one response.
-    pub fn response_messages(&self, tile: &Tile, price: &Price, limit: u64) -> Vec<Range<usize>> {
-        let bits = |response| price.response_bits + tile.results_len(response) as u64 * price.result_bits;
-        let mut messages: Vec<Range<usize>> = Vec::new();
-        let mut filled = 0;
-        for response in 0..tile.responses() {
-            let bits = bits(response);
-            match messages.last_mut() {
-                Some(message) if filled + bits <= limit => {
-                    message.end += 1;
-                    filled += bits;
-                }
-                _ => {
-                    messages.push(response..response + 1);
-                    filled = bits;
-                }
-            }
-        }
-        messages
     }
 
     /// Kernel elements that read a value somewhere.

@@ -255,24 +255,6 @@ fn groups_share_polynomials() {
     assert!(!packing.tiles()[0].same_weights(&packing.tiles()[1]));
 }
 
-/// Messages take as many responses as fit, and every response once.
-#[test]
-fn responses_are_sent_in_messages() {
-    let map = Map::Dense { inputs: 64, outputs: 100 };
-    let packing = Packing::choose(&map, 8, 1024, &EVEN);
-    let tile = &packing.tiles()[0];
-    let one = EVEN.response_bits + tile.results_len(0) as u64 * EVEN.result_bits;
-    for limit in [0, one, 3 * one, 1 << 40] {
-        let messages = packing.response_messages(tile, &EVEN, limit);
-        assert_eq!(
-            messages.iter().flat_map(Clone::clone).collect::<Vec<_>>(),
-            (0..tile.responses()).collect::<Vec<_>>()
-        );
-        assert!(messages.iter().all(|message| message.len() as u64 <= (limit / one).max(1)));
-    }
-    assert_eq!(packing.response_messages(tile, &EVEN, 1 << 40).len(), 1);
-}
-
 /// The words of a vocabulary for many tokens: what the least bytes take would be a message of 1.2 GB.
 #[test]
 fn messages_are_no_longer_than_links_take() {
