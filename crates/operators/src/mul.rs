@@ -34,7 +34,8 @@ impl Operator for Mul {
             (Operand::Secret(x), Operand::Secret(y), Some(truncation)) if arguments.to_nearest => {
                 let shape = broadcast::shape(x.shape(), y.shape())?;
                 let (x, y) = (broadcast::stretch(protocol, x, &shape)?, broadcast::stretch(protocol, y, &shape)?);
-                protocol.mul_to_nearest(&x, &y, truncation)
+                let product = protocol.mul_to_nearest(&x, &y, truncation)?;
+                Ok(protocol.reshape(&product, &arguments.shape()))
             }
             (x, y, truncate) => mul(protocol, x, y, truncate),
         }

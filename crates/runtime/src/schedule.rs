@@ -89,11 +89,13 @@ impl Schedule {
                 step.output = nodes[next].outputs[0];
                 fused[next] = true;
             }
-            if let Some((half, shift, truncation)) = shift_to_nearest(program, &readers, &step) {
+            if let Some((others, truncation)) = shift_to_nearest(program, &readers, &step) {
                 step.truncate = Some(truncation);
                 step.to_nearest = true;
-                step.output = nodes[shift].outputs[0];
-                (fused[half], fused[shift]) = (true, true);
+                for next in others {
+                    step.output = nodes[next].outputs[0];
+                    fused[next] = true;
+                }
             }
             if let (true, Fusion::Linear, Some(next)) = (fuses_relu, part, readers.only(step.output))
                 && let Some((other, truncation)) = residual(program, &step, &nodes[next], &computed)
@@ -152,8 +154,9 @@ fn residual(program: &Program, step: &Step, next: &Node, computed: &[bool]) -> O
     (fits && bound + 2 <= program.ring().bits()).then_some((other, Truncation { bound, ..truncation }))
 }
 
-/// The addition of a public half and the exact shift behind it that alone read a product of two secrets element by element.
-fn shift_to_nearest(program: &Program, readers: &Readers, step: &Step) -> Option<(usize, usize, Truncation)> {
+/// The addition of a public half and the exact shift behind it that alone read a product of two secrets element by element. The sum may
+/// be reshaped before the shift.
+fn shift_to_nearest(program: &Program, readers: &Readers, step: &Step) -> Option<(Vec<usize>, Truncation)> {
     let nodes = program.nodes();
     let secret = step.inputs.iter().all(|&id| program.value(id).visibility == Visibility::Secret);
     if !matches!(step.op, Op::Mul(_)) || step.truncate.is_some() || !secret {
@@ -161,7 +164,11 @@ fn shift_to_nearest(program: &Program, readers: &Readers, step: &Step) -> Option
     }
     let half = readers.only(step.output)?;
     let (sum, &[x, y]) = (nodes[half].outputs[0], &nodes[half].inputs[..]) else { return None };
-    let shift = readers.only(sum)?;
+    let mut others = vec![half, readers.only(sum)?];
+    if matches!(nodes[others[1]].op, Op::Reshape(_)) {
+        others.push(readers.only(nodes[others[1]].outputs[0])?);
+    }
+    let &shift = others.last()?;
     let (Fusion::Addition, Fusion::Shift { bits, rounding: Rounding::Exact }) =
         (nodes[half].op.fusion(), nodes[shift].op.fusion())
     else {
@@ -171,7 +178,7 @@ fn shift_to_nearest(program: &Program, readers: &Readers, step: &Step) -> Option
     let added = constant.constant.as_ref()?;
     let (product, bound) = (program.value(step.output), program.value(sum).bound.bits);
     let fits = product.shape == program.value(sum).shape && added.iter().all(|&added| added == 1 << (bits - 1));
-    fits.then_some((half, shift, Truncation { bits, rounding: Rounding::Exact, bound }))
+    fits.then_some((others, Truncation { bits, rounding: Rounding::Exact, bound }))
 }
 
 /// The table of what a node clips to `ends`, and all nodes that join it: the table alone, or a second clip, the table and the addition
