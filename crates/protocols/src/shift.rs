@@ -7,7 +7,7 @@ use crate::api::{Rounding, Truncation};
 impl Truncation {
     /// Half of what the shift leaves as one.
     pub(crate) fn half<W: Word>(self) -> W {
-        W::ONE.shl(self.bits - 1)
+        W::ONE.shl(self.bits.max(1) - 1)
     }
 
     /// Whether a shift of v is exact that opens v + 2^(l-2) under a mask, or v itself where it need not be: Trio's and Beaver's.

@@ -89,7 +89,7 @@ impl Schedule {
                 step.output = nodes[next].outputs[0];
                 fused[next] = true;
             }
-            if let Some((others, truncation)) = shift_to_nearest(program, &readers, &step) {
+            if let Some((others, truncation)) = shift_to_nearest(program, &readers, &step, fuses_relu) {
                 step.truncate = Some(truncation);
                 step.to_nearest = true;
                 for next in others {
@@ -155,8 +155,13 @@ fn residual(program: &Program, step: &Step, next: &Node, computed: &[bool]) -> O
 }
 
 /// The addition of a public half and the exact shift behind it that alone read a product of two secrets element by element. The sum may
-/// be reshaped before the shift.
-fn shift_to_nearest(program: &Program, readers: &Readers, step: &Step) -> Option<(Vec<usize>, Truncation)> {
+/// be reshaped before the shift. A ReLU that is one with the shift saves more.
+fn shift_to_nearest(
+    program: &Program,
+    readers: &Readers,
+    step: &Step,
+    fuses_relu: bool,
+) -> Option<(Vec<usize>, Truncation)> {
     let nodes = program.nodes();
     let secret = step.inputs.iter().all(|&id| program.value(id).visibility == Visibility::Secret);
     if !matches!(step.op, Op::Mul(_)) || step.truncate.is_some() || !secret {
@@ -169,6 +174,10 @@ fn shift_to_nearest(program: &Program, readers: &Readers, step: &Step) -> Option
         others.push(readers.only(nodes[others[1]].outputs[0])?);
     }
     let &shift = others.last()?;
+    let rectifies = |next: usize| nodes[next].op.fusion() == Fusion::Rectifier;
+    if fuses_relu && readers.only(nodes[shift].outputs[0]).is_some_and(rectifies) {
+        return None;
+    }
     let (Fusion::Addition, Fusion::Shift { bits, rounding: Rounding::Exact }) =
         (nodes[half].op.fusion(), nodes[shift].op.fusion())
     else {
@@ -364,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_half_and_the_shift_behind_it_join_their_product() {
-        let steps = |half: i64, secret: bool, read_twice: bool| -> Vec<_> {
+        let steps = |half: i64, secret: bool, read_twice: bool, rectified: bool| -> Vec<_> {
             let mut b = ProgramBuilder::new("centred", Ring::Pow2(32));
             let x = b.input("x", &[4], 8);
             let y = if secret { b.input("y", &[4], 8) } else { b.constant("y", &[4], 8, vec![1, 2, 3, 4]) };
@@ -375,7 +384,8 @@ mod tests {
             b.bound(centred, 21);
             let short = b.node("short", op::Truncate { bits: 8, rounding: Rounding::Exact }, &[centred]);
             b.bound(short, 13);
-            b.output(short);
+            let last = if rectified { b.node("relu", op::Relu, &[short]) } else { short };
+            b.output(last);
             if read_twice {
                 b.output(product);
             }
@@ -383,11 +393,14 @@ mod tests {
             schedule.steps.into_iter().map(|step| (step.to_nearest, step.truncate, step.output == short)).collect()
         };
         let truncation = Truncation { bits: 8, rounding: Rounding::Exact, bound: 21 };
-        assert_eq!(steps(128, true, false), [(true, Some(truncation), true)]);
+        assert_eq!(steps(128, true, false, false), [(true, Some(truncation), true)]);
         let apart = [(false, None, false), (false, None, false), (false, None, true)];
-        for other in [steps(127, true, false), steps(128, false, false), steps(128, true, true)] {
+        for other in [steps(127, true, false, false), steps(128, false, false, false), steps(128, true, true, false)] {
             assert_eq!(other, apart);
         }
+        // The shift joins the ReLU behind it.
+        let rectified = steps(128, true, false, true);
+        assert_eq!(rectified.iter().map(|step| step.0).collect::<Vec<_>>(), [false; 3]);
     }
 
     #[test]

@@ -32,6 +32,7 @@ impl<W: Word> NonLinear for Trio<W> {
     }
 
     fn mul_to_nearest(&mut self, x: &Arith<W>, y: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
+        self.party.admit::<Self>(Some(truncation))?;
         self.product_and(x, y, Some(truncation), truncation.half())
     }
 

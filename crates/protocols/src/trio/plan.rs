@@ -118,7 +118,8 @@ impl<W: Word> Costs for Trio<W> {
     fn narrows(comparison: Comparison, ring: Ring, options: &Options) -> Option<u32> {
         // Of fewest rounds it would take one more; and of approximate comparisons no bound is certain.
         let may = options.adder.fuses() && options.adder != Adder::FewestRounds && options.key_bits.is_none();
-        (may && comparison.certain + 1 < ring.bits()).then_some(comparison.certain + 1)
+        let bits = comparison.certain.max(1) + 1;
+        (may && bits < ring.bits()).then_some(bits)
     }
 
     fn fuses_table(shape: &TableShape, ring: Ring, options: &Options) -> bool {

@@ -11,25 +11,29 @@ use super::{Case, INPUT_MASK, Shared, reconstruct};
 use crate::api::Options;
 use crate::circuits::Adder;
 
-/// A shift by F in Z_2^L, and the bits of its draws.
-struct ShiftCase<const F: u32, const L: u32> {
+/// A shift by F in Z_2^L, of a sharing, or of a product by 1 that has masks of Y bits.
+struct ShiftCase<const F: u32, const L: u32, const Y: u32> {
     opens: bool,
     adder: Adder,
-    /// A draw of words that is left out.
-    without: Option<u32>,
+    /// The bits of its draws.
+    width: fn(u32) -> u32,
     blank: Option<(u32, usize)>,
 }
 
-impl<const F: u32, const L: u32> ShiftCase<F, L> {
+impl<const F: u32, const L: u32, const Y: u32> ShiftCase<F, L, Y> {
     fn width(purpose: u32) -> u32 {
         match purpose {
             purpose::OPENING => F,
             p if (purpose::DEAL..purpose::DEAL + 2).contains(&p) => L - F,
             p if (purpose::DEAL + 2..purpose::DEAL + 4).contains(&p) => F,
-            // One fixed factor: v itself, masked, is what matters.
-            p if p == INPUT_MASK + 1 => 0,
+            p if p == INPUT_MASK + 1 => Y,
             _ => L,
         }
+    }
+
+    /// The same but for one draw, which is left out.
+    fn without<const DRAW: u32>(purpose: u32) -> u32 {
+        if purpose == DRAW { 0 } else { Self::width(purpose) }
     }
 
     fn leak(&self, secrets: &[i64]) -> Option<String> {
@@ -39,12 +43,7 @@ impl<const F: u32, const L: u32> ShiftCase<F, L> {
             name: &format!("shift by {F}, l = {L}, {:?}, of a product: {}", self.adder, self.opens),
             ring,
             secrets: secrets.iter().map(|&v| vec![u64::from(ring.reduce(v as u32)), 1]).collect(),
-            width: match self.without {
-                None => Self::width,
-                Some(purpose::OPENING) => |p| if p == purpose::OPENING { 0 } else { Self::width(p) },
-                Some(purpose::MASK) => |p| if p == purpose::MASK { 0 } else { Self::width(p) },
-                Some(_) => unreachable!("a deal"),
-            },
+            width: self.width,
             blank: self.blank,
             build: &|site, s| {
                 let x = Shared::new(&site, 0, s[0]);
@@ -66,7 +65,7 @@ impl<const F: u32, const L: u32> ShiftCase<F, L> {
     }
 
     fn check(opens: bool, adder: Adder, secrets: &[i64]) {
-        let leak = Self { opens, adder, without: None, blank: None }.leak(secrets);
+        let leak = Self { opens, adder, width: Self::width, blank: None }.leak(secrets);
         assert!(leak.is_none(), "shift by {F}, l = {L}, {adder:?}: {leak:?}");
     }
 }
@@ -78,30 +77,36 @@ fn all(bits: u32) -> Vec<i64> {
 
 #[test]
 fn shifts_of_a_sharing() {
-    ShiftCase::<1, 3>::check(false, Adder::FewestBytes, &all(3));
-    ShiftCase::<1, 4>::check(false, Adder::FewestBytes, &all(4));
-    ShiftCase::<2, 4>::check(false, Adder::FewestBytes, &all(4));
-    ShiftCase::<2, 4>::check(false, Adder::FewestRounds, &[-4, -1, 2]);
-    ShiftCase::<3, 5>::check(false, Adder::FewestBytes, &[-8, -1, 5]);
+    ShiftCase::<1, 3, 0>::check(false, Adder::FewestBytes, &all(3));
+    ShiftCase::<1, 4, 0>::check(false, Adder::FewestBytes, &all(4));
+    ShiftCase::<2, 4, 0>::check(false, Adder::FewestBytes, &all(4));
+    ShiftCase::<2, 4, 0>::check(false, Adder::FewestRounds, &[-4, -1, 2]);
+    ShiftCase::<3, 5, 0>::check(false, Adder::FewestBytes, &[-8, -1, 5]);
 }
 
 #[test]
 fn shifts_of_a_product() {
-    ShiftCase::<1, 3>::check(true, Adder::FewestBytes, &all(3));
-    ShiftCase::<1, 4>::check(true, Adder::FewestBytes, &all(4));
-    ShiftCase::<2, 4>::check(true, Adder::FewestBytes, &all(4));
-    ShiftCase::<2, 4>::check(true, Adder::FewestRounds, &[-4, -1, 2]);
+    ShiftCase::<1, 3, 1>::check(true, Adder::FewestBytes, &all(3));
+    ShiftCase::<1, 4, 1>::check(true, Adder::FewestBytes, &[-4, 3]);
+    ShiftCase::<1, 4, 0>::check(true, Adder::FewestBytes, &all(4));
+    ShiftCase::<2, 4, 0>::check(true, Adder::FewestBytes, &all(4));
+    ShiftCase::<2, 4, 0>::check(true, Adder::FewestRounds, &[-4, -1, 2]);
 }
 
 #[test]
 fn missing_masks_are_caught() {
-    for (without, blank) in [
-        (Some(purpose::OPENING), None),
-        (Some(purpose::MASK), None),
-        // That of the borrow's opening.
-        (None, Some((purpose::CIRCUIT, 0))),
-    ] {
-        let leak = ShiftCase::<1, 4> { opens: true, adder: Adder::FewestBytes, without, blank }.leak(&all(4));
-        assert!(leak.is_some(), "{without:?} {blank:?}");
+    type Shift = ShiftCase<1, 4, 0>;
+    let draws: [(&str, fn(u32) -> u32, Option<(u32, usize)>); 7] = [
+        ("opening", Shift::without::<{ purpose::OPENING }>, None),
+        ("result", Shift::without::<{ purpose::MASK }>, None),
+        ("borrow's opening", Shift::width, Some((purpose::CIRCUIT, 0))),
+        ("deal 0", Shift::without::<{ purpose::DEAL }>, None),
+        ("deal 1", Shift::without::<{ purpose::DEAL + 1 }>, None),
+        ("deal 2", Shift::without::<{ purpose::DEAL + 2 }>, None),
+        ("deal 3", Shift::without::<{ purpose::DEAL + 3 }>, None),
+    ];
+    for (name, width, blank) in draws {
+        let leak = Shift { opens: true, adder: Adder::FewestBytes, width, blank }.leak(&all(4));
+        assert!(leak.is_some(), "{name}");
     }
 }
