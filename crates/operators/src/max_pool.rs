@@ -67,11 +67,23 @@ pub fn max_pool<P: Protocol + ?Sized>(
     window: &Window,
     comparison: Comparison,
 ) -> api::Result<P::Arith> {
+    let (selected, results) = counts(x.shape(), window)?;
     // A single comparison would not pay for what makes a value of its result.
-    let within = window.kernel[0] * window.kernel[1] > 2;
+    let within = selected > results && protocol.narrows_maxima(selected, results, comparison);
     let rows = along(protocol, x, window, 1, comparison, within)?;
     let largest = along(protocol, &rows, window, 0, comparison, within)?;
     if within { protocol.widened(largest, comparison) } else { Ok(largest) }
+}
+
+/// Elements that are selected on the way, and in the end.
+fn counts(x: &[usize], window: &Window) -> api::Result<(usize, usize)> {
+    let misfit = ProtocolError::Internal("the shape of an image");
+    let &[ref planes @ .., height, width] = x else { return Err(misfit) };
+    let (Some(rows), Some(columns)) = (window.along(0, height), window.along(1, width)) else { return Err(misfit) };
+    let planes: usize = planes.iter().product();
+    let results = planes * rows.count * columns.count;
+    let first = planes * height * columns.count * (columns.kernel - 1);
+    Ok((first + results * (rows.kernel - 1), results))
 }
 
 /// The larger of each two: as a step to the largest of several, or as a value.

@@ -355,6 +355,10 @@ impl<P: Served> NonLinear for Erased<P> {
         Ok((AnyShare::new(larger), AnyBits::new(less)))
     }
 
+    fn narrows_maxima(&self, selected: usize, results: usize, comparison: Comparison) -> bool {
+        self.0.narrows_maxima(selected, results, comparison)
+    }
+
     fn max_within(&mut self, x: &AnyShare, y: &AnyShare, comparison: Comparison) -> Result<AnyShare> {
         self.0.max_within(x.known(), y.known(), comparison).map(AnyShare::new)
     }

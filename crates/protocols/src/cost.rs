@@ -451,6 +451,8 @@ pub struct CostModel {
     pub fuses_clip: fn(Ring, &Options) -> bool,
     /// [`Costs::narrows`].
     pub narrows: fn(Comparison, Ring, &Options) -> Option<u32>,
+    /// [`Costs::narrowing_pays`].
+    pub narrowing_pays: fn(u32, usize, usize, Ring, &Options) -> bool,
     /// [`Costs::fuses_table`].
     pub fuses_table: fn(&TableShape, Ring, &Options) -> bool,
     /// [`Costs::plan`].
@@ -474,6 +476,7 @@ impl CostModel {
             rounds_products: P::ROUNDS_PRODUCTS,
             fuses_clip: P::fuses_clip,
             narrows: P::narrows,
+            narrowing_pays: P::narrowing_pays,
             fuses_table: P::fuses_table,
             plan: P::plan,
             plan_material: P::plan_material,

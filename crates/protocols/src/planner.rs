@@ -507,6 +507,11 @@ impl NonLinear for Planner {
         Ok((self.like(x, y.count())?, self.bits(x.count(), 1)))
     }
 
+    fn narrows_maxima(&self, selected: usize, results: usize, comparison: Comparison) -> bool {
+        let pays = |bits| (self.model.narrowing_pays)(bits, selected, results, self.ring, &self.options);
+        self.narrow_bits(comparison).is_some_and(pays)
+    }
+
     fn max_within(&mut self, x: &PlannedTensor, y: &PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
         let count = x.count();
         match self.narrow_bits(comparison) {

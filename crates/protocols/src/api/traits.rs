@@ -200,6 +200,13 @@ pub trait NonLinear: Linear {
         composed::max(self, x, y, comparison)
     }
 
+    /// Whether [`NonLinear::max_within`] and [`NonLinear::widened`] do better than maxima alone, for `selected` elements of all steps and
+    /// `results` in the end.
+    fn narrows_maxima(&self, selected: usize, results: usize, comparison: Comparison) -> bool {
+        let _ = (selected, results, comparison);
+        false
+    }
+
     /// max(x, y) as a step to the largest of several elements, all of which `comparison` bounds. Before it is used otherwise than in
     /// such steps, [`NonLinear::widened`] has to make a value of it.
     fn max_within(&mut self, x: &Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<Self::Arith> {
@@ -254,6 +261,12 @@ pub trait Costs: Session {
     /// Bits of the ring that [`NonLinear::max_within`] computes in, where that is not the session's.
     fn narrows(_comparison: Comparison, _ring: Ring, _options: &Options) -> Option<u32> {
         None
+    }
+
+    /// Whether that pays for the round of [`NonLinear::widened`] where it computes in `bits` bits, by the counts of
+    /// [`NonLinear::narrows_maxima`].
+    fn narrowing_pays(_bits: u32, _selected: usize, _results: usize, _ring: Ring, _options: &Options) -> bool {
+        true
     }
 
     /// Whether [`NonLinear::table`] is a gate of its own for a table of these widths, [`Gate::Table`], rather than composed.

@@ -69,6 +69,12 @@ impl<W: Word> NonLinear for Trio<W> {
         self.select_in(self.party.ring, b, x)
     }
 
+    fn narrows_maxima(&self, selected: usize, results: usize, comparison: Comparison) -> bool {
+        let (ring, options) = (self.party.ring, &self.party.options);
+        let pays = |bits| Self::narrowing_pays(bits, selected, results, ring, options);
+        Self::narrows(comparison, ring, options).is_some_and(pays)
+    }
+
     fn max_within(&mut self, x: &Arith<W>, y: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
         let Some(bits) = Self::narrows(comparison, self.party.ring, &self.party.options) else {
             return Ok(self.max(x, y, comparison)?.0);

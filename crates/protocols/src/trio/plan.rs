@@ -4,7 +4,7 @@ use covey_kernels::Chunk;
 use covey_ring::{Ring, Word};
 
 use super::bits::{AllBitsPlan, And, sign_layout};
-use super::comparison::ComparisonPlan;
+use super::comparison::{ComparisonPlan, nanoseconds};
 use super::consistency;
 use super::fused;
 use super::reduced::ShiftPlan;
@@ -120,6 +120,13 @@ impl<W: Word> Costs for Trio<W> {
         let may = options.adder.fuses() && options.adder != Adder::FewestRounds && options.key_bits.is_none();
         let bits = comparison.certain.max(1) + 1;
         (may && bits < ring.bits()).then_some(bits)
+    }
+
+    fn narrowing_pays(bits: u32, selected: usize, results: usize, ring: Ring, options: &Options) -> bool {
+        // Selections take 2k bits offline and online instead of 2l; widening takes 2(l - k).
+        let spared = 2 * (ring.bits() - bits) as usize;
+        let time = |rounds, count| nanoseconds(options, rounds, (spared, spared), count);
+        options.adder != Adder::Auto || time(1, results) < time(0, selected)
     }
 
     fn fuses_table(shape: &TableShape, ring: Ring, options: &Options) -> bool {
