@@ -6,6 +6,7 @@ mod config;
 mod frames;
 mod kept;
 mod key;
+mod lattice;
 mod messages;
 mod program;
 mod python;
@@ -46,7 +47,7 @@ pub enum Run {
 pub type Parse = fn(&Path, &[u8]) -> Result<(), String>;
 
 /// All of them.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     program::PROGRAM,
     weights::WEIGHTS,
     frames::FRAMES,
@@ -55,6 +56,7 @@ pub const TARGETS: [Target; 14] = [
     certificate::CERTIFICATE,
     key::KEY,
     stock::STOCK,
+    lattice::LATTICE,
     runs::RUNS,
     state::STATE,
     kept::KEPT,
