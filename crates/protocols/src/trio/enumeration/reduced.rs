@@ -96,7 +96,8 @@ fn shifts_of_a_product() {
 #[test]
 fn missing_masks_are_caught() {
     type Shift = ShiftCase<1, 4, 0>;
-    let draws: [(&str, fn(u32) -> u32, Option<(u32, usize)>); 7] = [
+    type Draw = (&'static str, fn(u32) -> u32, Option<(u32, usize)>);
+    let draws: [Draw; 7] = [
         ("opening", Shift::without::<{ purpose::OPENING }>, None),
         ("result", Shift::without::<{ purpose::MASK }>, None),
         ("borrow's opening", Shift::width, Some((purpose::CIRCUIT, 0))),
