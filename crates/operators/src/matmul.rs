@@ -45,7 +45,7 @@ impl Operator for Matmul {
     }
 
     fn fusion(&self) -> Fusion {
-        Fusion::Product
+        Fusion::Product { elementwise: false }
     }
 
     fn run<P: Protocol + ?Sized>(&self, protocol: &mut P, arguments: &Arguments<P>) -> api::Result<Shared<P>> {

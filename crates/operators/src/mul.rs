@@ -19,7 +19,7 @@ impl Operator for Mul {
     }
 
     fn fusion(&self) -> Fusion {
-        Fusion::Product
+        Fusion::Product { elementwise: true }
     }
 
     /// The smaller operand is stretched first, over the samples too: there may be many.

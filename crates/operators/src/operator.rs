@@ -118,7 +118,10 @@ pub enum Fusion {
     /// A product with a prepared weight, the second operand: takes in a shift, an addition and a rectifier.
     Linear,
     /// A product: takes in a shift.
-    Product,
+    Product {
+        /// Element by element; otherwise of matrices.
+        elementwise: bool,
+    },
     /// A shift: joins a product, or takes in a rectifier.
     Shift {
         /// Bits dropped.

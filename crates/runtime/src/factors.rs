@@ -1,9 +1,8 @@
-//! Values that products open more often than once, where each opens its operands: in one tensor product after product, in a gradient the
-//! same values that the forward pass multiplied, or one number for many. They are opened once, as they are, before all that rearranges
-//! them.
+//! Values that several products of a run multiply, where products open their operands: inputs of several layers, what a gradient shares
+//! with the forward pass, factors that are broadcast. Each is opened once, before it is rearranged.
 
 use covey_operators::Fusion;
-use covey_program::{Op, Program, ValueId, Visibility};
+use covey_program::{Program, ValueId, Visibility};
 
 use crate::schedule::Step;
 
@@ -39,8 +38,8 @@ fn factors(program: &Program, step: &Step) -> Vec<ValueId> {
         // A weight that is no value of the run was opened when it was prepared.
         Fusion::Linear if secret && program.value(y).is_weight() => vec![x],
         // A square opens its factor once, and a matrix each of its operands.
-        Fusion::Product if secret && x == y && matches!(step.op, Op::Mul(_)) => vec![x],
-        Fusion::Linear | Fusion::Product if secret => vec![x, y],
+        Fusion::Product { elementwise: true } if secret && x == y => vec![x],
+        Fusion::Linear | Fusion::Product { .. } if secret => vec![x, y],
         _ => Vec::new(),
     }
 }

@@ -80,7 +80,7 @@ impl Schedule {
                     fused[next] = true;
                 }
             }
-            if matches!(part, Fusion::Linear | Fusion::Product)
+            if matches!(part, Fusion::Linear | Fusion::Product { .. })
                 && let Some(next) = readers.only(step.output)
                 && let Fusion::Shift { bits, rounding } = nodes[next].op.fusion()
             {
@@ -164,7 +164,7 @@ fn shift_to_nearest(
 ) -> Option<(Vec<usize>, Truncation)> {
     let nodes = program.nodes();
     let secret = step.inputs.iter().all(|&id| program.value(id).visibility == Visibility::Secret);
-    if !matches!(step.op, Op::Mul(_)) || step.truncate.is_some() || !secret {
+    if step.op.fusion() != (Fusion::Product { elementwise: true }) || step.truncate.is_some() || !secret {
         return None;
     }
     let half = readers.only(step.output)?;

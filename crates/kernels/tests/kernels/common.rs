@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use covey_kernels::ConvGeometry;
 use covey_kernels::dispatch::{self, Aes, Isa};
 use covey_ring::Word;
+use proptest::prelude::*;
 
 /// Runs `check` under every instruction set this processor has, up to `COVEY_MAX_ISA`, one at a time.
 pub fn each_isa(mut check: impl FnMut(Isa)) {
@@ -67,4 +68,15 @@ pub fn square(channels: (usize, usize), input: usize, kernel: usize, stride: usi
     }
     .checked()
     .unwrap()
+}
+
+/// Any convolution of up to `channels` outputs a group and images of up to `side` rows and columns.
+pub fn geometry(channels: usize, side: usize) -> impl Strategy<Value = ConvGeometry> {
+    let pair = |range: std::ops::RangeInclusive<usize>| [range.clone(), range];
+    let pads = [0usize..=3, 0..=3, 0..=3, 0..=3];
+    ((1usize..=3, 1usize..=4, 1..=channels), pair(1..=side), pair(1..=4), pair(1..=3), pads, pair(1..=3))
+        .prop_filter_map("the kernel fits", |((groups, inputs, outputs), input, kernel, strides, pads, dilations)| {
+            let (in_channels, out_channels) = (groups * inputs, groups * outputs);
+            ConvGeometry { in_channels, out_channels, groups, input, kernel, strides, pads, dilations }.checked().ok()
+        })
 }

@@ -1,6 +1,6 @@
 //! Convolutions against the definition.
 
-use crate::common::{each_isa, square, words};
+use crate::common::{each_isa, geometry, square, words};
 use covey_kernels::{ConvGeometry, conv2d, im2col};
 use covey_ring::Word;
 use proptest::prelude::*;
@@ -48,27 +48,15 @@ fn check<W: Word>(g: &ConvGeometry, batch: usize) {
     });
 }
 
-fn geometry() -> impl Strategy<Value = ConvGeometry> {
-    let pair = |range: std::ops::RangeInclusive<usize>| [range.clone(), range];
-    let pads = [0usize..=3, 0..=3, 0..=3, 0..=3];
-    ((1usize..=3, 1usize..=4, 1usize..=9), pair(1..=12), pair(1..=4), pair(1..=3), pads, pair(1..=3)).prop_filter_map(
-        "the kernel fits",
-        |((groups, inputs, outputs), input, kernel, strides, pads, dilations)| {
-            let (in_channels, out_channels) = (groups * inputs, groups * outputs);
-            ConvGeometry { in_channels, out_channels, groups, input, kernel, strides, pads, dilations }.checked().ok()
-        },
-    )
-}
-
 proptest! {
     #[test]
-    fn any_geometry(g in geometry(), batch in 1usize..4) {
+    fn any_geometry(g in geometry(9, 12), batch in 1usize..4) {
         check::<u32>(&g, batch);
         check::<u64>(&g, batch);
     }
 
     #[test]
-    fn patches_times_weights_are_the_convolution(g in geometry()) {
+    fn patches_times_weights_are_the_convolution(g in geometry(9, 12)) {
         let (x, w) = (words::<u32>(g.input_len(), 1), words::<u32>(g.weights_len(), 2));
         let mut out = vec![0; g.output_len()];
         let positions: usize = g.output().iter().product();
