@@ -3,8 +3,11 @@
 
 mod batch;
 mod batches;
+mod body;
+mod items;
 mod journal;
 mod material;
+mod secret;
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -15,8 +18,9 @@ use zeroize::Zeroizing;
 
 pub use batch::{InUse, Reserved};
 pub use batches::{Batches, Finished, Layout, Stored};
+pub use items::Items;
 pub use journal::Journal;
-pub use material::{Contents, Items, Material};
+pub use material::{Contents, Material};
 
 /// What is wrong with a file or folder of stored material, in one line.
 #[derive(Debug, thiserror::Error)]

@@ -6,19 +6,18 @@
 //! digest of what follows its position, since that of the whole part verifies no more.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
-use crate::{Journal, Kind, Result, create_private, failed, overwrite, overwrite_all, refuse};
+use crate::body::{Body, DIGEST, PART, Part, digest, open, parts};
+use crate::items::Items;
+use crate::secret::{SecretBytes, wipe};
+use crate::{Journal, Kind, Result, create_private, failed, overwrite, refuse};
 
 const MAGIC: [u8; 8] = *b"COVEYMT1";
-const DIGEST: usize = 32;
-/// Bytes of items under one digest.
-const PART: u64 = 1 << 20;
 /// Bytes of the header before its digest.
 const HEADER: usize = 8 + 8 + 32 + 3 * 8;
 
@@ -38,30 +37,6 @@ pub struct Material {
     parts: BTreeMap<u64, Part>,
 }
 
-/// Items that were set aside, for whoever has this; overwritten in the file when they are read, or this is dropped.
-pub struct Items {
-    body: Body,
-    /// Those not taken yet.
-    range: Range<u64>,
-    /// What is in memory, and no more in the file.
-    parts: BTreeMap<u64, Part>,
-}
-
-/// The bytes of a part, other items' zero; none if it does not verify.
-type Part = Option<Zeroizing<Vec<u8>>>;
-
-/// The items of a file. Offsets are from where they begin.
-struct Body {
-    file: File,
-    path: PathBuf,
-    id: [u8; 32],
-    /// Bytes of an item.
-    item: u64,
-    count: u64,
-    /// Where the items begin.
-    start: u64,
-}
-
 /// What is written to a new file.
 pub struct Contents<'a> {
     /// What it is.
@@ -74,14 +49,6 @@ pub struct Contents<'a> {
     pub count: u64,
     /// What goes with all items.
     pub about: &'a [u8],
-}
-
-fn digest(id: &[u8; 32], number: u64, bytes: &[u8]) -> [u8; DIGEST] {
-    let mut hasher = blake3::Hasher::new_derive_key("covey 2026 file of material");
-    hasher.update(id);
-    hasher.update(&number.to_le_bytes());
-    hasher.update(bytes);
-    hasher.finalize().into()
 }
 
 /// What fails where the disk is full, and the way out.
@@ -283,19 +250,19 @@ impl Material {
         }
         let rest = self.rest(position);
         self.journal.advance_with(position, rest)?;
-        let mut items = Items { body: self.body.reopen()?, range, parts: BTreeMap::new() };
+        let mut items = Items::new(self.body.reopen()?, range);
         let bytes = items.bytes();
         for (&number, part) in self.parts.range_mut(parts(&bytes)) {
             let (begin, end) = (bytes.start.max(number * PART), bytes.end.min((number + 1) * PART));
             let inside = (begin - number * PART) as usize..(end - number * PART) as usize;
             let taken = part.as_mut().map(|part| {
-                let mut taken = Zeroizing::new(vec![0; part.len()]);
+                let mut taken = SecretBytes::zeros(part.len());
                 taken[inside.clone()].copy_from_slice(&part[inside.clone()]);
-                part[inside].zeroize();
+                wipe(&mut part[inside]);
                 taken
             });
-            items.parts.insert(number, taken);
-            items.body.erase(begin..end)?;
+            items.hold(number, taken);
+            self.body.erase(begin..end)?;
         }
         let (item, gone, skipped) = (self.body.item, self.journal.gone(), &self.skipped);
         let live = |number: u64| {
@@ -337,107 +304,4 @@ impl Material {
             _ => [0; DIGEST],
         }
     }
-}
-
-impl Items {
-    /// How many are left.
-    pub fn left(&self) -> u64 {
-        self.range.end - self.range.start
-    }
-
-    /// The next `count` items; they are in memory alone afterwards.
-    ///
-    /// # Errors
-    /// If there are fewer or they do not verify.
-    pub fn take(&mut self, count: u64) -> Result<Zeroizing<Vec<u8>>> {
-        if count > self.left() {
-            return Err(refuse(&self.body.path, "there are fewer items than were asked for"));
-        }
-        let from = self.range.start * self.body.item;
-        let to = from + count * self.body.item;
-        let mut out = Zeroizing::new(Vec::with_capacity((to - from) as usize));
-        for number in parts(&(from..to)) {
-            if !self.parts.contains_key(&number) {
-                let part = self.body.part(number)?;
-                self.parts.insert(number, part);
-                self.body.erase(self.body.part_bytes(number))?;
-            }
-            let Some(Some(part)) = self.parts.get(&number) else {
-                let refused = format!("part {number} does not verify: its material is refused");
-                return Err(refuse(&self.body.path, refused));
-            };
-            let begin = number * PART;
-            let inside = from.max(begin) - begin..to.min(begin + PART) - begin;
-            out.extend_from_slice(&part[inside.start as usize..inside.end as usize]);
-        }
-        self.range.start += count;
-        self.parts.retain(|&number, _| (number + 1) * PART > to);
-        Ok(out)
-    }
-
-    fn bytes(&self) -> Range<u64> {
-        self.range.start * self.body.item..self.range.end * self.body.item
-    }
-}
-
-impl Drop for Items {
-    fn drop(&mut self) {
-        let bytes = self.bytes();
-        for number in parts(&bytes) {
-            if !self.parts.contains_key(&number) {
-                // What fails here is done when the file is opened.
-                let _ = self.body.erase(self.body.part_bytes(number));
-            }
-        }
-    }
-}
-
-impl Body {
-    fn len(&self) -> u64 {
-        self.count * self.item
-    }
-
-    fn part_bytes(&self, number: u64) -> Range<u64> {
-        number * PART..((number + 1) * PART).min(self.len())
-    }
-
-    /// The same file, opened once more.
-    fn reopen(&self) -> Result<Body> {
-        let Body { ref path, id, item, count, start, .. } = *self;
-        Ok(Body { file: open(path)?, path: path.clone(), id, item, count, start })
-    }
-
-    fn read(&mut self, at: u64, out: &mut [u8]) -> Result<()> {
-        let read = self.file.seek(SeekFrom::Start(self.start + at)).and_then(|_| self.file.read_exact(out));
-        read.map_err(failed(&self.path, "read it"))
-    }
-
-    fn read_part(&mut self, number: u64) -> Result<Zeroizing<Vec<u8>>> {
-        let bytes = self.part_bytes(number);
-        let mut part = Zeroizing::new(vec![0; (bytes.end - bytes.start) as usize]);
-        self.read(bytes.start, &mut part)?;
-        Ok(part)
-    }
-
-    /// A part of which nothing was used, if it verifies.
-    fn part(&mut self, number: u64) -> Result<Part> {
-        let part = self.read_part(number)?;
-        let mut expected = [0; DIGEST];
-        self.read(self.len() + number * DIGEST as u64, &mut expected)?;
-        Ok((digest(&self.id, number, &part) == expected).then_some(part))
-    }
-
-    fn erase(&mut self, bytes: Range<u64>) -> Result<()> {
-        let bytes = self.start + bytes.start..self.start + bytes.end;
-        overwrite_all(&mut self.file, bytes).map_err(failed(&self.path, "overwrite what was used of it"))
-    }
-}
-
-/// The parts that these bytes lie in.
-fn parts(bytes: &Range<u64>) -> Range<u64> {
-    if bytes.is_empty() { 0..0 } else { bytes.start / PART..bytes.end.div_ceil(PART) }
-}
-
-fn open(path: &Path) -> Result<File> {
-    OpenOptions::new().read(true).write(true).open(path).map_err(failed(path, "open it"))
 }

@@ -42,8 +42,9 @@ class ConvOfSecrets(Op):
         flat = kernels.reshape(self.groups, outputs // self.groups, -1)
         views = self.window.slide(images, 0.0)
         count, _, rows, columns, *_ = views.shape
-        patches = views.transpose(0, 1, 4, 5, 2, 3).reshape(count, self.groups, -1, rows * columns)
-        results = np.matmul(flat, patches).reshape(count, outputs, rows, columns)
+        # One product for all images: gradients of kernels are many images of few positions.
+        patches = views.transpose(1, 4, 5, 0, 2, 3).reshape(self.groups, -1, count * rows * columns)
+        results = np.matmul(flat, patches).reshape(outputs, count, rows, columns).swapaxes(0, 1)
         results = results if bias is None else results + bias[:, None, None]
         return np.asarray(results).reshape(*x.shape[:-3], outputs, rows, columns)
 

@@ -140,10 +140,10 @@ impl Run {
                 return Err(OtError::Short { wanted: count as u64, left: self.left() });
             }
             let more = more.max(READ_AHEAD).min(on_disk);
-            let bytes = self.items.take(more)?;
             self.blocks.append(more as usize, 0, |blocks| {
-                blocks.extend(bytes.as_chunks().0.iter().map(|block| Block::from_bytes(*block)));
-                Ok::<(), OtError>(())
+                self.items.take_with(more, |bytes| {
+                    blocks.extend(bytes.as_chunks().0.iter().map(|block| Block::from_bytes(*block)));
+                })
             })?;
         }
         Ok(self.blocks.advance(count))

@@ -233,3 +233,34 @@ fn damage_behind_an_erased_item_is_found() {
     std::fs::write(&path, &good).unwrap();
     assert!(*Material::open(&path, &KIND).unwrap().take(1).unwrap() == *item(4, 1000));
 }
+
+/// Of items that were set aside, a damaged part takes what follows with it; what came before was handed out whole, and once.
+#[test]
+fn nothing_is_left_behind_a_damaged_part() {
+    let place = directory("behind damage");
+    std::fs::create_dir_all(&place).unwrap();
+    let path = place.join("items.material");
+    let (len, count, part) = (16, 200_000, 1 << 20);
+    let all: Vec<u8> = (0..count * len).map(|at| (at % 251) as u8 | 1).collect();
+    let contents = Contents { kind: &KIND, id: [3; 32], item: len as u64, count: count as u64, about: b"" };
+    let mut pieces = all.chunks(part);
+    Material::create(&path, &contents, |out| out.extend_from_slice(pieces.next().unwrap_or_default())).unwrap();
+    let items_at = std::fs::read(&path).unwrap().len() - 32 * all.len().div_ceil(part) - all.len();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[items_at + 2 * part + 5] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+
+    let (_, mut items) = Material::open(&path, &KIND).unwrap().reserve(count as u64).unwrap();
+    assert!(items.take_with(count as u64 + 1, |_| panic!("there are fewer")).is_err());
+    let mut read = Vec::new();
+    for taken in [1, 70_000, 0, 5] {
+        items.take_with(taken, |bytes| read.extend_from_slice(bytes)).unwrap();
+        assert!(*read == all[..read.len()]);
+    }
+    let before = read.len();
+    let error = items.take_with(items.left(), |bytes| read.extend_from_slice(bytes)).unwrap_err();
+    assert!(error.to_string().contains("does not verify"));
+    assert!(before < read.len() && *read == all[..2 * part]);
+    assert_eq!(items.left(), 0);
+    assert!(std::fs::read(&path).unwrap()[items_at..][..all.len()].iter().all(|&byte| byte == 0));
+}
