@@ -152,8 +152,12 @@ def test_ways_of_multiplying_side_by_side(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(linear_ways, "NETWORKS_SHOWN", linear_ways.NETWORKS_SHOWN[:1])
     monkeypatch.setattr(linear_ways, "PROFILES", ("loopback",))
     cells = linear_ways.PRESETS["two-party-linear"].measure(1, silent)
-    assert [cell.what for cell in cells] == ["lenet5 by ot", "lenet5 by lattice", "lenet5 by auto"]
-    assert all(not cell.planned and cell.here.startswith("0 differ") for cell in cells)
+    assert [(cell.domain, cell.what) for cell in cells] == [
+        ("lenet5 in Z_2^37", f"loopback, {way}") for way in ("ot", "lattice", "auto")
+    ]
+    assert all(not cell.planned and cell.figures["differing"] == 0 for cell in cells)
+    *both, _ = (cell.figures["over_better"] for cell in cells)
+    assert None not in both and min(ratio for ratio in both if ratio) == 1.0
     by_ot, by_lattice, by_auto = (cell.bytes for cell in cells)
     assert by_auto <= by_lattice < by_ot / 5
 

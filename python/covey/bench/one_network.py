@@ -35,7 +35,8 @@ def one_network(
     )
     outcome = measure(setting, folder, say)
     cpu = outcome.runs.total_cpu_seconds
-    figures = {"cpu_seconds": cpu, "planned_bytes": float(sent)}
+    differing = None if outcome.differing is None else float(outcome.differing)
+    figures = {"cpu_seconds": cpu, "planned_bytes": float(sent), "differing": differing}
     here = f"{outcome.differing} differ" if cpu is None else f"{outcome.differing} differ; {cpu:.3g} s of CPU"
     return Cell(
         what, domain, profile, outcome.runs.wall.median, outcome.bytes, rounds, False, paper, here, figures=figures
