@@ -109,6 +109,14 @@ fn values_outside_the_domain() {
 }
 
 #[test]
+fn values_below_a_domain_of_segments() {
+    // A value below and one of each segment. Both ends, or lines, are too many bits to enumerate.
+    let of_two = table(-2, 1, &[1, 0], &[], 0);
+    let below = Clipped { ends: Ends { low: Some(-2), high: None }, ..BOTH };
+    assert_eq!(leak_clipped(Ring::Pow2(3), &of_two, below, &[-3, -1, 0], None), None);
+}
+
+#[test]
 fn functions_that_rise_above_the_domain() {
     let clipped = Clipped { adds_input: true, ..BOTH };
     // A value below, one within and one above.
