@@ -88,7 +88,8 @@ impl Items {
         if let Some(held) = self.held.get(&number) {
             return Ok(held.as_deref());
         }
-        let read = self.read.get_or_insert_with(|| Read { number: u64::MAX, buffer: SecretBytes::zeros(PART as usize) });
+        let read =
+            self.read.get_or_insert_with(|| Read { number: u64::MAX, buffer: SecretBytes::zeros(PART as usize) });
         if read.number == number {
             return Ok(Some(&read.buffer));
         }

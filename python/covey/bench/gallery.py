@@ -16,6 +16,7 @@ import numpy as np
 from covey import _core, models
 from covey._proto import program_pb2 as pb
 from covey.bench.cache import kept
+from covey.bench.planned import peak_memory
 from covey.client import Progress
 from covey.compiled import compile as compile_model
 from covey.emit import HEADER_BYTES
@@ -24,8 +25,8 @@ from covey.model import load
 from covey.models import ImageSpec
 from covey.result import NodeProfile
 
-PROTOCOLS_SHOWN = ("trio", "two-party")
-"""One of three parties and one of two: Quad has Trio's rounds, and Beaver's cost depends on how many take part."""
+PROTOCOLS_SHOWN = ("trio", "quad", "beaver", "two-party")
+"""All; Beaver among two parties and a dealer."""
 
 TORCHVISION = ("googlenet",)
 """Those that only torchvision has, on 224 × 224 images."""
@@ -148,7 +149,7 @@ def _cost(program: _core.Program, protocol: str) -> Cost:
     plan = json.loads(_core.plan(program, protocol, 1))
     total = NodeProfile.of(plan["total"])
     lan, wan = (estimate["seconds"] for estimate in plan["estimates"])
-    return Cost(total.bytes, total.rounds, lan, wan, max(plan["memory"]))
+    return Cost(total.bytes, total.rounds, lan, wan, max(peak_memory(plan)))
 
 
 def products(program: pb.Program) -> int:

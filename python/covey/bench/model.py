@@ -15,6 +15,7 @@ from covey.bench import plaintext
 from covey.bench.cache import kept
 from covey.bench.networks import NetworkProfile
 from covey.bench.plaintext import Plaintext
+from covey.bench.planned import peak_memory
 from covey.bench.runs import BenchPhase, Runs, links, parties, repeat, session_options
 from covey.clear import run_clear
 from covey.client import Progress
@@ -232,5 +233,5 @@ def _outcome(
         same_answers=same,
         planned_bytes=total.bytes,
         planned_rounds=total.rounds,
-        planned_memory_bytes=planned["memory"],
+        planned_memory_bytes=peak_memory(planned),
     )

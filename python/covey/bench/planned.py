@@ -35,8 +35,7 @@ class Plan:
         """On a network, with a session's options."""
         given: dict[str, Any] = {**network.session, **session_options(options)}
         found = json.loads(_core.plan(program, protocol, 1, parties=parties, **given))
-        memory = [held + ahead for held, ahead in zip(found["memory"], found["dealt_ahead"], strict=True)]
-        return Plan(network, NodeProfile.of(found["total"]), memory)
+        return Plan(network, NodeProfile.of(found["total"]), peak_memory(found))
 
     @property
     def memory(self) -> int:
@@ -53,3 +52,8 @@ class Plan:
     def wire_seconds(self) -> float:
         """What the busiest link and the rounds take alone."""
         return self.network.wire_seconds(self.total.busiest_link_bytes, self.total.rounds)
+
+
+def peak_memory(plan: Mapping[str, Any]) -> list[int]:
+    """Bytes of each party's process in role order, what dealers have sent ahead of its use included."""
+    return [held + ahead for held, ahead in zip(plan["memory"], plan["dealt_ahead"], strict=True)]

@@ -318,11 +318,17 @@ impl Raw {
     }
 
     /// Asks some parties for runs.
-    fn ask(&mut self, parties: impl IntoIterator<Item = PeerId>, count: u32) {
+    pub fn ask(&mut self, parties: impl IntoIterator<Item = PeerId>, count: u32) {
         let run =
             SessionRequest::Run(Run { phase: Joint, batch: 1, inference: 1, count, continues: false, ends: false });
         parties.into_iter().for_each(|party| wire::send_control(&mut *self.control, party, &run).unwrap());
         self.streams.flush();
+    }
+
+    /// Why P0 ended the session.
+    pub fn end(&mut self) -> String {
+        let reply: Result<SessionReply, _> = wire::receive_control(&mut *self.control, 0, "P0");
+        reply.expect_err("the end").to_string()
     }
 }
 
@@ -361,11 +367,7 @@ fn a_client_that_asks_for_runs_and_does_not_use_them_takes_none_from_others() {
         let mut differs = Raw::open(&cluster, &model);
         differs.ask([0], 4);
         differs.ask(1..cluster.names.len(), 3);
-        let over = |session: &mut Raw| {
-            let reply: Result<SessionReply, _> = wire::receive_control(&mut *session.control, 0, "P0");
-            reply.expect_err("the end").to_string()
-        };
-        let reason = over(&mut differs);
+        let reason = differs.end();
         assert!(reason.contains("the client asked P1 (beta) for other runs"), "{reason}");
         assert!(infer(&mut honest, &model, 12));
     }

@@ -16,6 +16,7 @@ use crate::common::{
     CLIENTS, Cluster, Model, Process, cnn, copy, eventually, expected, images, infer_and_compare, last_may, log,
     material, message, slow_session,
 };
+use crate::stored_runs::Raw;
 
 fn model() -> Model {
     cnn("cnn", Ring::Pow2(32), true)
@@ -133,6 +134,35 @@ fn a_store_serves_sessions_across_kills_and_its_older_copy_is_refused() {
     assert!(material(&infer_and_compare(&mut session, &model, Joint, 20, 1)).0 > 100_000);
     session.fill_store(1, 1, &mut |_| {}).unwrap();
     assert_eq!(material(&infer_and_compare(&mut session, &model, Joint, 21, 1)).0, 0);
+}
+
+/// Nor does one that asks the two for different runs.
+#[test]
+fn a_client_that_asks_one_party_alone_takes_no_ots() {
+    let (cluster, model) = (Cluster::start_of(TwoParty), model());
+    cluster.share(&model);
+    let one = ot_count(&model);
+    let mut honest = cluster.open(&model).unwrap();
+    honest.fill_store(1, 3, &mut |_| {}).unwrap();
+    let full = left(&cluster);
+    let mut served = |seed: u64| {
+        let inference = infer_and_compare(&mut honest, &model, Joint, seed, 1);
+        assert_eq!(material(&inference), (0, FROM_STORE.into()));
+    };
+    let _waiting = [0, 1].map(|role| {
+        let mut session = Raw::open(&cluster, &model);
+        session.ask([role], 1);
+        session
+    });
+    served(1);
+    assert_eq!(left(&cluster), [less(full[0], one); 2]);
+    let mut differs = Raw::open(&cluster, &model);
+    differs.ask([0], 2);
+    differs.ask([1], 1);
+    let reason = differs.end();
+    assert!(reason.contains("the client asked P1 (beta) for other runs"), "{reason}");
+    served(2);
+    assert_eq!(left(&cluster), [less(less(full[0], one), one); 2]);
 }
 
 #[test]
