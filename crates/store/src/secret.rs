@@ -31,7 +31,7 @@ impl Drop for SecretBytes {
     }
 }
 
-/// Overwrites `bytes` in wide stores: `Zeroize` on a slice writes them one by one, which took a third of the time to read a store.
+/// Overwrites `bytes` in wide stores, where `Zeroize` on a slice writes them one by one.
 pub(crate) fn wipe(bytes: &mut [u8]) {
     bytes.fill(0);
     zeroize::optimization_barrier(&*bytes);
