@@ -6,7 +6,7 @@ use std::ops::Range;
 use zeroize::Zeroizing;
 
 use crate::body::{Body, PART, Part, parts};
-use crate::secret::SecretBytes;
+use crate::secret::{SecretBytes, wipe};
 use crate::{Result, refuse};
 
 /// Items that were set aside, for whoever has this; overwritten in the file when they are read, or this is dropped.
@@ -14,23 +14,27 @@ pub struct Items {
     body: Body,
     /// Those not taken yet.
     range: Range<u64>,
-    /// Parts that were in memory, and no more in the file, when the items were set aside.
+    /// What parts that others use as well have of these items, which the file no longer has.
     held: BTreeMap<u64, Part>,
-    /// The part that was read last, which the next one overwrites.
+    /// The part that was read last.
     read: Option<Read>,
 }
 
 struct Read {
     number: u64,
+    /// As long as the longest part.
     buffer: SecretBytes,
 }
+
+/// The number of no part.
+const NONE: u64 = u64::MAX;
 
 impl Items {
     pub(crate) fn new(body: Body, range: Range<u64>) -> Self {
         Items { body, range, held: BTreeMap::new(), read: None }
     }
 
-    /// Keeps a part that the file no longer has.
+    /// Keeps what a part has of these items.
     pub(crate) fn hold(&mut self, number: u64, part: Part) {
         self.held.insert(number, part);
     }
@@ -45,7 +49,8 @@ impl Items {
     /// # Errors
     /// As [`Items::take_with`].
     pub fn take(&mut self, count: u64) -> Result<Zeroizing<Vec<u8>>> {
-        let mut out = Zeroizing::new(Vec::with_capacity((count.min(self.left()) * self.body.item) as usize));
+        let room = if count > self.left() { 0 } else { count * self.body.item };
+        let mut out = Zeroizing::new(Vec::with_capacity(room as usize));
         self.take_with(count, |bytes| out.extend_from_slice(bytes))?;
         Ok(out)
     }
@@ -60,11 +65,13 @@ impl Items {
         if count > self.left() {
             return Err(refuse(&self.body.path, "there are fewer items than were asked for"));
         }
-        let end = self.range.start + count;
-        let handed = self.hand_out(self.bytes_of(&(self.range.start..end)), sink);
-        match handed {
-            Ok(()) => self.range.start = end,
-            Err(_) => self.lose(),
+        let start = self.range.start;
+        // Before `sink` has any: one that panics is not given them again.
+        self.range.start += count;
+        let handed = self.hand_out(self.bytes_of(&(start..self.range.start)), sink);
+        if handed.is_err() {
+            self.range.start = start;
+            self.lose();
         }
         handed
     }
@@ -79,7 +86,12 @@ impl Items {
             };
             sink(&part[inside]);
         }
-        self.held.retain(|&number, _| (number + 1) * PART > bytes.end);
+        let used = |number: u64| self.range.is_empty() || (number + 1) * PART <= bytes.end;
+        self.held.retain(|&number, _| !used(number));
+        if let Some(read) = self.read.as_mut().filter(|read| read.number != NONE && used(read.number)) {
+            wipe(&mut read.buffer);
+            read.number = NONE;
+        }
         Ok(())
     }
 
@@ -88,14 +100,14 @@ impl Items {
         if let Some(held) = self.held.get(&number) {
             return Ok(held.as_deref());
         }
-        let read =
-            self.read.get_or_insert_with(|| Read { number: u64::MAX, buffer: SecretBytes::zeros(PART as usize) });
+        let longest = self.body.len().min(PART) as usize;
+        let read = self.read.get_or_insert_with(|| Read { number: NONE, buffer: SecretBytes::zeros(longest) });
         if read.number == number {
             return Ok(Some(&read.buffer));
         }
-        read.number = u64::MAX;
+        read.number = NONE;
         let part = self.body.take_part(number, &mut read.buffer)?;
-        read.number = part.map_or(u64::MAX, |_| number);
+        read.number = part.map_or(NONE, |_| number);
         Ok(part)
     }
 
@@ -108,6 +120,7 @@ impl Items {
                 let _ = self.body.erase(self.body.part_bytes(number));
             }
         }
+        self.held.clear();
         self.range.start = self.range.end;
     }
 

@@ -147,6 +147,11 @@ impl Material {
         &self.journal
     }
 
+    /// Bytes of an item.
+    pub fn item_bytes(&self) -> u64 {
+        self.body.item
+    }
+
     /// What goes with all items.
     pub fn about(&self) -> &[u8] {
         &self.about
@@ -252,6 +257,7 @@ impl Material {
         self.journal.advance_with(position, rest)?;
         let mut items = Items::new(self.body.reopen()?, range);
         let bytes = items.bytes();
+        let mut shared = Vec::new();
         for (&number, part) in self.parts.range_mut(parts(&bytes)) {
             let (begin, end) = (bytes.start.max(number * PART), bytes.end.min((number + 1) * PART));
             let inside = (begin - number * PART) as usize..(end - number * PART) as usize;
@@ -262,8 +268,10 @@ impl Material {
                 taken
             });
             items.hold(number, taken);
-            self.body.erase(begin..end)?;
+            shared.push(begin..end);
         }
+        // Not before all are held: items that are dropped overwrite whole parts but those.
+        shared.into_iter().try_for_each(|bytes| self.body.erase(bytes))?;
         let (item, gone, skipped) = (self.body.item, self.journal.gone(), &self.skipped);
         let live = |number: u64| {
             let lives =

@@ -119,7 +119,7 @@ impl Reserved {
     /// Takes the next `sent` of which this party is the sender, and the next `received` of the others. They are gone afterwards.
     ///
     /// # Errors
-    /// If fewer are left; files that cannot be read or do not verify.
+    /// If fewer are left. Files that cannot be read or do not verify: what was read before may still be taken, and the rest is lost.
     pub fn take(&mut self, sent: usize, received: usize) -> Result<(Sent<'_>, Received<'_>)> {
         let (from, to) = (self.sent.take(sent)?, self.received.take(received)?);
         Ok((self.sent.blocks.sent(from), self.received.blocks.received(to)))

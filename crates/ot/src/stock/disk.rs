@@ -235,11 +235,14 @@ fn state_path(place: &Path, name: &str) -> PathBuf {
     place.join(format!("{name}-next.material"))
 }
 
-/// Each file's OTs are of its sender. A batch stays as long as there is a state in it.
+/// Each file's OTs are of its sender, a block each, and can be numbered. A batch stays as long as there is a state in it.
 fn inspect(_: &Kind, _: &BatchName, place: &Path, files: &[Material; 2]) -> store::Result<bool> {
     for (sender, file) in files.iter().enumerate() {
         About::from_bytes(file.about())
             .filter(|about| usize::from(about.instance.sender) == sender)
+            .filter(|about| {
+                file.item_bytes() == Block::BYTES as u64 && file.journal().total() <= u64::MAX - about.first
+            })
             .ok_or_else(|| store::refuse(file.path(), UNREADABLE))?;
     }
     Ok(["sent", "received"].iter().any(|name| Stored::open(place, name).is_some()))

@@ -247,20 +247,25 @@ fn nothing_is_left_behind_a_damaged_part() {
     Material::create(&path, &contents, |out| out.extend_from_slice(pieces.next().unwrap_or_default())).unwrap();
     let items_at = std::fs::read(&path).unwrap().len() - 32 * all.len().div_ceil(part) - all.len();
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[items_at + 2 * part + 5] ^= 1;
+    bytes[items_at + part + 5] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
 
-    let (_, mut items) = Material::open(&path, &KIND).unwrap().reserve(count as u64).unwrap();
-    assert!(items.take_with(count as u64 + 1, |_| panic!("there are fewer")).is_err());
+    // Others have what follows, from the middle of a part on.
+    let (mine, others) = (190_000, 10_000);
+    let mut material = Material::open(&path, &KIND).unwrap();
+    let (_, mut items) = material.reserve(mine).unwrap();
+    let (_, mut rest) = material.reserve(others).unwrap();
+    assert!(items.take_with(mine + 1, |_| panic!("there are fewer")).is_err());
     let mut read = Vec::new();
-    for taken in [1, 70_000, 0, 5] {
+    for taken in [1, 40_000, 0, 5] {
         items.take_with(taken, |bytes| read.extend_from_slice(bytes)).unwrap();
         assert!(*read == all[..read.len()]);
     }
     let before = read.len();
     let error = items.take_with(items.left(), |bytes| read.extend_from_slice(bytes)).unwrap_err();
     assert!(error.to_string().contains("does not verify"));
-    assert!(before < read.len() && *read == all[..2 * part]);
+    assert!(before < read.len() && *read == all[..part]);
     assert_eq!(items.left(), 0);
+    assert!(*rest.take(others).unwrap() == all[mine as usize * len..]);
     assert!(std::fs::read(&path).unwrap()[items_at..][..all.len()].iter().all(|&byte| byte == 0));
 }
