@@ -12,7 +12,7 @@ pub(crate) const DIGEST: usize = 32;
 /// Bytes of items under one digest.
 pub(crate) const PART: u64 = 1 << 20;
 
-/// The bytes of a part, where need be zeros in place of some; none if it does not verify.
+/// The bytes of a part, in which items of other ranges may be zero; none if it does not verify.
 pub(crate) type Part = Option<SecretBytes>;
 
 /// The items of a file. Offsets are from where they begin.

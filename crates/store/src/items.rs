@@ -14,7 +14,7 @@ pub struct Items {
     body: Body,
     /// Those not taken yet.
     range: Range<u64>,
-    /// What parts that others use as well have of these items, which the file no longer has.
+    /// Parts shared with other ranges: the bytes of these items, which the file no longer has.
     held: BTreeMap<u64, Part>,
     /// The part that was read last.
     read: Option<Read>,
@@ -34,7 +34,7 @@ impl Items {
         Items { body, range, held: BTreeMap::new(), read: None }
     }
 
-    /// Keeps what a part has of these items.
+    /// Keeps these items' bytes of a part that is shared with other ranges.
     pub(crate) fn hold(&mut self, number: u64, part: Part) {
         self.held.insert(number, part);
     }
