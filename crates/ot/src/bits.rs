@@ -6,9 +6,9 @@
 
 use covey_kernels::bits::{and_xor_assign, xor_assign};
 use covey_ring::BitTensor;
+use covey_store::wipe;
 
 use crate::pads::{self, HASH_BITS};
-use crate::view::wipe;
 use crate::{Received, Sent};
 
 /// The sender's side of one product for each OT.

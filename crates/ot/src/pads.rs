@@ -3,8 +3,8 @@
 use covey_kernels::bits::to_planes;
 use covey_kernels::hash::{Output, hash, hash_pair};
 use covey_ring::BitTensor;
+use covey_store::wipe;
 
-use crate::view::wipe;
 use crate::{Block, Received, Sent};
 
 /// Bits a hash has.

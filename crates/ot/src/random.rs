@@ -36,7 +36,7 @@ pub fn bit_triples(sent: Sent, received: Received, width: usize) -> BitTriples {
     xor_assign(&mut c, &v);
     pads::received(received, width, &mut v);
     xor_assign(&mut c, &v);
-    crate::view::wipe(&mut v);
+    covey_store::wipe(&mut v);
     BitTriples { a, b, c }
 }
 

@@ -13,11 +13,11 @@ use std::hint::black_box;
 use covey_kernels::Prg;
 use covey_kernels::bits::{from_planes, xor_assign};
 use covey_kernels::constant_time::declassified;
+use covey_store::wipe;
 use zeroize::Zeroizing;
 
 use crate::base::{BaseOt, Seed};
 use crate::instance::{Purpose, random};
-use crate::view::wipe;
 use crate::{Block, Channel, HashKey, Instance, Result};
 
 /// Bits of Δ, and base OTs.

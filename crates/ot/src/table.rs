@@ -17,10 +17,10 @@
 
 use covey_kernels::bits::{xor, xor_assign};
 use covey_ring::BitTensor;
+use covey_store::wipe;
 
 use crate::pads::{self, HASH_BITS};
 use crate::planes::{select, swap};
-use crate::view::wipe;
 use crate::{Received, Sent};
 
 /// The sizes of one batch of tables.

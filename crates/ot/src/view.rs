@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use covey_kernels::hash::HashKey;
 use covey_kernels::{Block, lowest_bits};
+use covey_store::wipe;
 use zeroize::Zeroize;
 
 /// The sender's view of a run of correlated OTs. Not `Debug`: it is secret.
@@ -133,10 +134,4 @@ owned! {
 owned! {
     /// Correlated OTs a receiver owns; wiped on drop. Not `Debug`.
     ReceivedBlocks, Received {}
-}
-
-/// Overwrites `blocks`, in as wide stores as the compiler likes: `Zeroize` on a slice would write them one by one.
-pub(crate) fn wipe<T: Copy + Default>(values: &mut [T]) {
-    values.fill(T::default());
-    zeroize::optimization_barrier(&*values);
 }

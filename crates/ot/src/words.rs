@@ -10,8 +10,8 @@ use covey_kernels::bits::{expand_bits, xor};
 use covey_kernels::hash::{hash, hash_pair, hash_pair_words, hash_words};
 use covey_kernels::vectorised;
 use covey_ring::{Ring, Word, from_signed};
+use covey_store::wipe;
 
-use crate::view::wipe;
 use crate::{Block, Received, Sent};
 
 /// OTs hashed at once where a row is of several hashes.

@@ -16,18 +16,16 @@ pub struct Items {
     range: Range<u64>,
     /// Parts shared with other ranges: the bytes of these items, which the file no longer has.
     held: BTreeMap<u64, Part>,
-    /// The part that was read last.
+    /// Where parts are read to.
     read: Option<Read>,
 }
 
 struct Read {
-    number: u64,
+    /// The part that is here.
+    number: Option<u64>,
     /// As long as the longest part.
     buffer: SecretBytes,
 }
-
-/// The number of no part.
-const NONE: u64 = u64::MAX;
 
 impl Items {
     pub(crate) fn new(body: Body, range: Range<u64>) -> Self {
@@ -88,9 +86,9 @@ impl Items {
         }
         let used = |number: u64| self.range.is_empty() || (number + 1) * PART <= bytes.end;
         self.held.retain(|&number, _| !used(number));
-        if let Some(read) = self.read.as_mut().filter(|read| read.number != NONE && used(read.number)) {
+        if let Some(read) = self.read.as_mut().filter(|read| read.number.is_some_and(used)) {
             wipe(&mut read.buffer);
-            read.number = NONE;
+            read.number = None;
         }
         Ok(())
     }
@@ -101,19 +99,19 @@ impl Items {
             return Ok(held.as_deref());
         }
         let longest = self.body.len().min(PART) as usize;
-        let read = self.read.get_or_insert_with(|| Read { number: NONE, buffer: SecretBytes::zeros(longest) });
-        if read.number == number {
+        let read = self.read.get_or_insert_with(|| Read { number: None, buffer: SecretBytes::zeros(longest) });
+        if read.number == Some(number) {
             return Ok(Some(&read.buffer));
         }
-        read.number = NONE;
+        read.number = None;
         let part = self.body.take_part(number, &mut read.buffer)?;
-        read.number = part.map_or(NONE, |_| number);
+        read.number = part.map(|_| number);
         Ok(part)
     }
 
     /// Overwrites what is left in the file; nothing is left afterwards.
     fn lose(&mut self) {
-        let read = self.read.take().map(|read| read.number);
+        let read = self.read.take().and_then(|read| read.number);
         for number in parts(&self.bytes()) {
             if !self.held.contains_key(&number) && read != Some(number) {
                 // What fails here is done when the file is opened.

@@ -21,6 +21,7 @@ pub use batches::{Batches, Finished, Layout, Stored};
 pub use items::Items;
 pub use journal::Journal;
 pub use material::{Contents, Material};
+pub use secret::wipe;
 
 /// What is wrong with a file or folder of stored material, in one line.
 #[derive(Debug, thiserror::Error)]

@@ -31,8 +31,8 @@ impl Drop for SecretBytes {
     }
 }
 
-/// Overwrites `bytes` in wide stores, where `Zeroize` on a slice writes them one by one.
-pub(crate) fn wipe(bytes: &mut [u8]) {
-    bytes.fill(0);
-    zeroize::optimization_barrier(&*bytes);
+/// Overwrites `values` in as wide stores as the compiler likes: `Zeroize` on a slice writes them one by one.
+pub fn wipe<T: Copy + Default>(values: &mut [T]) {
+    values.fill(T::default());
+    zeroize::optimization_barrier(&*values);
 }

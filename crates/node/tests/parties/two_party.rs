@@ -136,7 +136,7 @@ fn a_store_serves_sessions_across_kills_and_its_older_copy_is_refused() {
     assert_eq!(material(&infer_and_compare(&mut session, &model, Joint, 21, 1)).0, 0);
 }
 
-/// Nor does one that asks the two for different runs.
+/// The same holds for a client that asks the two for different runs.
 #[test]
 fn a_client_that_asks_one_party_alone_takes_no_ots() {
     let (cluster, model) = (Cluster::start_of(TwoParty), model());

@@ -15,6 +15,7 @@ mod parameters;
 
 use covey_kernels::hash::tree::{TreeHash, add_to_pair};
 use covey_kernels::{Prg, lpn};
+use covey_store::wipe;
 use zeroize::Zeroizing;
 
 pub use parameters::{ALL, B10, B11, B12, Parameters};
@@ -22,7 +23,6 @@ pub use parameters::{ALL, B10, B11, B12, Parameters};
 use crate::base::BaseOt;
 use crate::instance::{Purpose, random};
 use crate::softspoken::{self, ReceiverSetup, SenderSetup};
-use crate::view::wipe;
 use crate::{Block, Channel, HashKey, Instance, OtError, Result};
 
 /// The digits of SoftSpoken where it starts an extension: few OTs, so that its work matters less than its bytes.

@@ -1,9 +1,9 @@
 //! The blocks of one direction that are in memory: handed out in order, overwritten once they are used.
 
 use covey_kernels::wipe_past_caches;
+use covey_store::wipe;
 
 use crate::silent::Secret;
-use crate::view::wipe;
 use crate::{Block, HashKey, Received, Sent};
 
 /// What is in memory of one direction; the first `taken` are gone, the first `wiped` of them also overwritten.
