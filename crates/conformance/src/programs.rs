@@ -175,6 +175,40 @@ pub fn linear_maps(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.build().map(Arc::new)
 }
 
+/// Linear maps of channels so many that slow networks call for merged responses: 1 x 1, 3 x 3, with strides, with groups, dense.
+pub fn wide_maps(ring: Ring) -> Result<Arc<Program>, ProgramError> {
+    let window = |kernel: usize, stride| Window {
+        kernel: [kernel; 2],
+        strides: [stride; 2],
+        pads: [kernel / 2; 4],
+        dilations: [1; 2],
+    };
+    let cases = [
+        ([160, 14, 14], [170, 160, 1, 1], 1, window(1, 1)),
+        ([100, 7, 7], [130, 100, 3, 3], 1, window(3, 1)),
+        ([96, 9, 9], [100, 96, 3, 3], 1, window(3, 2)),
+        ([256, 7, 7], [160, 128, 1, 1], 2, window(1, 1)),
+    ];
+    let mut b = ProgramBuilder::new("wide maps", ring);
+    for (index, (image, kernel, groups, window)) in cases.into_iter().enumerate() {
+        let x = b.input(&format!("image {index}"), &image, 4);
+        b.bound(x, 9);
+        let weight = b.parameter(&format!("kernel {index}"), &kernel, 4);
+        b.bound(weight, 4);
+        let conv = b.node(&format!("convolution {index}"), op::Conv2d { window, groups }, &[x, weight]);
+        b.bound(conv, 9 + 4 + 10);
+        b.output(conv);
+    }
+    let row = b.input("row", &[700], 4);
+    b.bound(row, 9);
+    let weight = b.parameter("dense weight", &[700, 650], 4);
+    b.bound(weight, 4);
+    let dense = b.node("dense", op::Dense, &[row, weight]);
+    b.bound(dense, 9 + 4 + 10);
+    b.output(dense);
+    b.build().map(Arc::new)
+}
+
 /// What the CNN does not have: public operands, broadcasting, clips, pads, moves, products of secrets.
 pub fn operations(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     let mut b = ProgramBuilder::new("operations", ring);

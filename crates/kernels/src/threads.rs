@@ -79,7 +79,7 @@ pub fn in_use() -> usize {
 }
 
 /// Does `work` on each of `items`, on all threads, and waits for it.
-pub(crate) fn each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
+pub fn each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
     match pool().filter(|_| items.len() > 1) {
         None => items.into_iter().for_each(work),
         Some(pool) => pool.in_place_scope(|scope| {

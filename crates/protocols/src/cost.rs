@@ -311,8 +311,7 @@ pub struct Cost {
     pub rounds: u64,
     /// Correlated randomness used up.
     pub ot_count: OtCount,
-    /// Sets of parameters of lattice encryption whose public keys a session sends once, before the first gate that needs them: a
-    /// bit each.
+    /// Public keys of lattice encryption that a session sends once, before the first gate that needs them: a bit each.
     pub public_keys: u32,
     /// What lattice encryption shows of the weights.
     pub exposure: Exposure,

@@ -81,9 +81,9 @@ impl Layout {
         self.ot_count += OtCount { by_sender: counts.map(|count| count as u64) };
     }
 
-    /// Says that the gate needs the public key of a set of parameters.
-    pub fn public_key(&mut self, set: u32) {
-        self.public_keys |= 1 << set;
+    /// Says that the gate needs the public key of that number.
+    pub fn public_key(&mut self, number: u32) {
+        self.public_keys |= 1 << number;
     }
 
     /// Adds what results that are sent encrypted show of the weights.
@@ -96,7 +96,7 @@ impl Layout {
         self.exposure
     }
 
-    /// The sets of parameters whose public keys the gate needs, a bit each.
+    /// The public keys that the gate needs, a bit each.
     pub fn public_keys(&self) -> u32 {
         self.public_keys
     }

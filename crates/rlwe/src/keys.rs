@@ -32,7 +32,7 @@ impl SecretKey {
 
     /// A message with a public key: an encryption of zero, of [`ParameterSet::public_key_bytes`] bytes.
     pub fn public_key(&self) -> Result<Vec<u8>, Error> {
-        encrypt(self, 1, |_, _, _| {})
+        encrypt(self, self.set.transforms(), 1, |_, _, _| {})
     }
 }
 
@@ -53,16 +53,17 @@ impl PublicKey {
     }
 }
 
-/// The evaluations, prime after prime, of a polynomial of coefficients of at most 2^bits in absolute value.
+/// The evaluations, prime after prime, of a polynomial of coefficients of at most 2^bits in absolute value; those beyond the last are zero.
 pub(crate) fn evaluations(transforms: &[Ntt], small: &[i64], bits: u32) -> Zeroizing<Vec<u64>> {
-    let mut evaluations = Zeroizing::new(vec![0; transforms.len() * small.len()]);
+    let degree = transforms[0].degree();
+    let mut evaluations = Zeroizing::new(vec![0; transforms.len() * degree]);
     if bits < i32::BITS - 1 {
         let small: Zeroizing<Vec<i32>> = Zeroizing::new(small.iter().map(|&value| value as i32).collect());
-        let each = transforms.iter().zip(evaluations.chunks_exact_mut(small.len()));
+        let each = transforms.iter().zip(evaluations.chunks_exact_mut(degree));
         each.for_each(|(ntt, evaluations)| ntt.forward_small(&small, evaluations));
     } else {
-        for (ntt, evaluations) in transforms.iter().zip(evaluations.chunks_exact_mut(small.len())) {
-            ntt.residues(small, evaluations);
+        for (ntt, evaluations) in transforms.iter().zip(evaluations.chunks_exact_mut(degree)) {
+            ntt.residues(small, &mut evaluations[..small.len()]);
             ntt.forward(evaluations);
         }
     }

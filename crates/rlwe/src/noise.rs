@@ -68,6 +68,16 @@ pub(crate) fn rounding(degree: usize) -> f64 {
     DEVIATIONS * (degree as f64 / 12.0).sqrt() + degree as f64 * power_of_two(-20)
 }
 
+/// The noise that key switching adds to a coefficient of a merged response, in units of the modulus of merged responses: at each
+/// level the sum over `gadget` digits of `bits` bits, each a polynomial times a fresh error's.
+///
+/// The bound holds for any digits, which are at most 2^(bits − 1) + 1: they depend on no error of a key.
+pub(crate) fn key_switching(degree: usize, gadget: usize, bits: u32, levels: u32) -> f64 {
+    let digit = power_of_two(bits as i32 - 1) + 1.0;
+    let products = levels as f64 * gadget as f64 * degree as f64;
+    DEVIATIONS * (ERROR * products * digit * digit).sqrt()
+}
+
 /// 2^exponent, exact.
 pub(crate) fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent) as u64) << 52)

@@ -7,12 +7,21 @@ use covey_kernels::ntt::{Ntt, primes};
 use covey_ring::Ring;
 
 use crate::error::Error;
+use crate::merging::LEVELS;
 use crate::noise::{self, WeightBound, power_of_two};
-use crate::residues::{Encoder, Fraction, Fractions, Lift};
+use crate::residues::{Encoder, Fraction, Fractions, Lift, Merged};
 use crate::wire;
 
 /// Degree N, bits of a prime and number of primes, from the fewest bytes. `tools/security.py` estimates the security of each.
 const SETS: [(usize, u32, usize); 4] = [(4096, 50, 2), (4096, 36, 3), (8192, 50, 3), (8192, 50, 4)];
+
+/// Digits of a residue in the gadget of Galois keys, by set: the fewest that leave room for the widest rings of the set.
+const DIGITS: [usize; SETS.len()] = [2, 2, 3, 3];
+
+/// The first primes of a set, modulo whose product responses are merged.
+pub(crate) const MERGED_PRIMES: usize = 2;
+/// The largest error of a decrypted value, in units of the result. Below 1/2, and decryption is exact.
+const LARGEST_ERROR: f64 = 0.499;
 
 /// The least statistical distance of one coefficient, as a negative logarithm.
 const LEAST_HIDING: i32 = 40;
@@ -23,6 +32,8 @@ const WIDEST_WEIGHT: u32 = 34;
 pub struct ParameterSet {
     degree: usize,
     prime_bits: u32,
+    /// Digits of a residue in Galois keys.
+    digits: usize,
     transforms: Vec<Ntt>,
     /// Those of polynomials in X^(2^k), which have N/2^k coefficients, by k.
     shorter: Vec<OnceLock<Vec<Ntt>>>,
@@ -32,13 +43,14 @@ impl ParameterSet {
     /// The sets, from the one with the shortest messages.
     pub fn all() -> impl Iterator<Item = &'static ParameterSet> {
         static MADE: [OnceLock<ParameterSet>; SETS.len()] = [const { OnceLock::new() }; SETS.len()];
-        MADE.iter().zip(SETS).map(|(made, (degree, bits, count))| made.get_or_init(|| Self::new(degree, bits, count)))
+        let sets = MADE.iter().zip(SETS).zip(DIGITS);
+        sets.map(|((made, (degree, bits, count)), digits)| made.get_or_init(|| Self::new(degree, bits, count, digits)))
     }
 
-    pub(crate) fn new(degree: usize, prime_bits: u32, count: usize) -> Self {
+    pub(crate) fn new(degree: usize, prime_bits: u32, count: usize, digits: usize) -> Self {
         let transforms = primes(prime_bits, degree, count).into_iter().filter_map(|prime| Ntt::new(degree, prime));
         let shorter = (0..degree.ilog2()).map(|_| OnceLock::new()).collect();
-        let set = ParameterSet { degree, prime_bits, transforms: transforms.collect(), shorter };
+        let set = ParameterSet { degree, prime_bits, digits, transforms: transforms.collect(), shorter };
         assert_eq!(set.transforms.len(), count, "primes of {prime_bits} bits for degree {degree}");
         set
     }
@@ -63,6 +75,11 @@ impl ParameterSet {
         self.ciphertexts_bytes(1)
     }
 
+    /// Bytes of a Galois key: a seed, and a polynomial modulo two primes for each digit.
+    pub fn galois_key_bytes(&self) -> usize {
+        wire::SEED + self.gadget() * MERGED_PRIMES * wire::packed_len(self.degree, self.prime_bits)
+    }
+
     /// Bytes of a message with `count` ciphertexts: one seed, and a polynomial each.
     pub fn ciphertexts_bytes(&self, count: usize) -> usize {
         wire::SEED + count * self.transforms.len() * wire::packed_len(self.degree, self.prime_bits)
@@ -70,6 +87,21 @@ impl ParameterSet {
 
     pub(crate) fn transforms(&self) -> &[Ntt] {
         &self.transforms
+    }
+
+    /// The transforms of the primes modulo whose product responses are merged.
+    pub(crate) fn merged_transforms(&self) -> &[Ntt] {
+        &self.transforms[..MERGED_PRIMES]
+    }
+
+    /// Digits of a residue, and the bits of each.
+    pub(crate) fn digits(&self) -> (usize, u32) {
+        (self.digits, self.prime_bits.div_ceil(self.digits as u32))
+    }
+
+    /// Polynomials of a Galois key: the digits of every prime's residue.
+    pub fn gadget(&self) -> usize {
+        MERGED_PRIMES * self.digits
     }
 
     /// The transforms of polynomials in X^step, `step` a power of two below N. A polynomial's evaluations are theirs, each `step`
@@ -111,6 +143,8 @@ pub struct Parameters {
     /// 1/t.
     pub(crate) unit: Fraction,
     pub(crate) lift: Lift,
+    /// Of the modulus of merged responses.
+    pub(crate) merged: Merged,
 }
 
 impl Parameters {
@@ -149,10 +183,11 @@ impl Parameters {
             fractions: Fractions::new(&set.transforms),
             unit: Fraction::new(1, whole),
             lift: Lift::new(&set.transforms, set.degree, bits + extra)?,
+            merged: Merged::new(&set.transforms),
         };
         parameters.flood = (bits..bits + 6).find(|&flood| {
             parameters.flood = flood;
-            parameters.noise_bounds()[1] < 0.499
+            parameters.noise_bounds()[1] < LARGEST_ERROR
         })?;
         parameters.hides(1, LEAST_HIDING).then_some(parameters)
     }
@@ -192,14 +227,36 @@ impl Parameters {
     /// The second is below 1/2: decryption is exact. Each bound fails with a probability of at most 2^-80 a coefficient.
     pub fn noise_bounds(&self) -> [f64; 2] {
         let hidden = noise::hidden(self.set.degree, &self.weights);
-        let unit = match self.ring {
-            Ring::Pow2(bits) => power_of_two(bits as i32),
-            Ring::Odd(n) => n as f64,
-        };
+        let unit = self.unit();
         let flooding = power_of_two(-(self.flood as i32)) + self.hidden();
         let c0 = power_of_two(-(self.widths[0] as i32) - 1);
         let c1 = noise::rounding(self.set.degree) * power_of_two(-(self.widths[1] as i32));
         [hidden, unit * (flooding + c0 + c1)]
+    }
+
+    /// The same error where a response is merged from 2^levels sums.
+    pub fn merged_error(&self, levels: u32) -> f64 {
+        let (_, bits) = self.set.digits();
+        let switching = noise::key_switching(self.set.degree, self.set.gadget(), bits, levels);
+        // c0 and c1 are rounded once for each prime that is left out, and at least once.
+        let roundings = (self.set.transforms.len() - MERGED_PRIMES).max(1) as f64;
+        let rounding = roundings * (noise::rounding(self.set.degree) + 0.5);
+        let modulus: f64 = self.set.merged_transforms().iter().map(|ntt| ntt.prime() as f64).product();
+        self.noise_bounds()[1] + self.unit() * (switching + rounding) / modulus
+    }
+
+    /// How often the sums of a response can be halved in number: responses of up to 2^levels sums decrypt exactly.
+    pub fn levels(&self) -> u32 {
+        let levels = (1..=LEVELS).take_while(|&levels| self.merged_error(levels) < LARGEST_ERROR);
+        levels.last().unwrap_or(0)
+    }
+
+    /// The whole, in units of the result.
+    fn unit(&self) -> f64 {
+        match self.ring {
+            Ring::Pow2(bits) => power_of_two(bits as i32),
+            Ring::Odd(n) => n as f64,
+        }
     }
 
     /// How far what P1 sees of the noise of `coefficients` results is from noise that does not depend on the weights: the negative

@@ -5,6 +5,8 @@
 use covey_kernels::ntt::Ntt;
 use covey_ring::{Modulus, Ring};
 
+use crate::parameters::MERGED_PRIMES;
+
 /// A constant modulo a prime below 2^63 that numbers are multiplied by: Shoup's product.
 #[derive(Clone, Copy)]
 pub(crate) struct Factor {
@@ -194,6 +196,68 @@ impl Fractions {
 #[inline(always)]
 pub(crate) fn rounded(fraction: u128, bits: u32) -> u128 {
     fraction.wrapping_add(1 << (127 - bits)) >> (128 - bits)
+}
+
+/// The modulus q' of merged responses, the product of the first two primes of q: from numbers modulo q, and from fractions.
+#[derive(Clone)]
+pub(crate) struct Merged {
+    modulus: u128,
+    /// 1 and 2^64 modulo each prime.
+    words: [[Factor; 2]; MERGED_PRIMES],
+    /// Those of q'.
+    pub fractions: Fractions,
+}
+
+impl Merged {
+    /// # Panics
+    /// If there are fewer primes.
+    pub fn new(primes: &[Ntt]) -> Self {
+        let primes = &primes[..MERGED_PRIMES];
+        let words = std::array::from_fn(|index| [1, 1 << 64].map(|word| Factor::new(word, primes[index].prime())));
+        Merged {
+            modulus: primes.iter().map(|ntt| u128::from(ntt.prime())).product(),
+            words,
+            fractions: Fractions::new(primes),
+        }
+    }
+
+    /// The residues of the nearest integer to q' times a fraction in units of 2^-128.
+    #[inline(always)]
+    pub fn of_fraction(&self, fraction: u128) -> [u64; MERGED_PRIMES] {
+        let [low, high] = [fraction as u64, (fraction >> 64) as u64].map(u128::from);
+        let [unit, upper] = [self.modulus as u64, (self.modulus >> 64) as u64].map(u128::from);
+        let (first, second) = (low * upper, high * unit);
+        let middle = ((low * unit) >> 64) + u128::from(first as u64) + u128::from(second as u64) + (1 << 63);
+        let product = high * upper + (first >> 64) + (second >> 64) + (middle >> 64);
+        let words = [product as u64, (product >> 64) as u64];
+        self.words.map(|[one, worth]| add(one.times(words[0]), worth.times(words[1]), one.prime))
+    }
+
+    /// The residues of the nearest integer to q'/q times numbers modulo q, in place of those modulo the first two primes. Where there are
+    /// four, it is the nearest to what the nearest multiple of q'/q times the last prime gives.
+    pub fn rescale(primes: &[Ntt], residues: &mut [u64]) {
+        for last in (MERGED_PRIMES..primes.len()).rev() {
+            let (ntt, degree) = (&primes[last], primes[last].degree());
+            let (left, right) = residues.split_at_mut(last * degree);
+            let half = ntt.prime() / 2;
+            right[..degree].iter_mut().for_each(|value| *value = add(*value, half, ntt.prime()));
+            for (ntt, values) in primes[..last].iter().zip(left.chunks_exact_mut(degree)) {
+                let prime = ntt.prime();
+                // Primes of a set have the same bits, so one subtraction reduces.
+                let half = reduced(half, prime);
+                for (value, &rest) in values.iter_mut().zip(&right[..degree]) {
+                    *value = subtract(add(*value, half, prime), reduced(rest, prime), prime);
+                }
+                ntt.scale(values, inverse(primes[last].prime().into(), prime));
+            }
+        }
+    }
+}
+
+/// Half of a residue modulo an odd prime.
+#[inline(always)]
+pub(crate) fn halved(value: u64, prime: u64) -> u64 {
+    (value + (value & 1) * prime) >> 1
 }
 
 /// Numbers modulo a power of two from two residues, for numbers of at most N·2^p in absolute value: Garner's form of the

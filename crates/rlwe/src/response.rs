@@ -39,14 +39,14 @@ pub struct EncodedWeights {
 }
 
 impl EncodedWeights {
-    /// The polynomial whose coefficients at multiples of `step`, a power of two below N, are `weights`, and 0 elsewhere. They are at
-    /// most 2^bits in absolute value, for the `bits` of the parameters' bound.
+    /// The polynomial whose coefficients at multiples of `step`, a power of two below N, are `weights`, and 0 elsewhere and beyond the
+    /// last. They are at most 2^bits in absolute value, for the `bits` of the parameters' bound.
     ///
     /// # Panics
-    /// If there are not N/step coefficients.
+    /// If there are more than N/step coefficients.
     pub fn new(parameters: &Parameters, weights: &[i64], step: usize) -> Result<Self, Error> {
         let (set, bound) = (parameters.set(), parameters.weight_bound());
-        assert_eq!(weights.len() * step, set.degree(), "coefficients of a polynomial");
+        assert!(weights.len() * step <= set.degree(), "coefficients of a polynomial");
         // Negative if any weight is beyond either end. That one bit is public: the error tells it.
         let largest = 1_i64 << bound.bits;
         let ends = |weight: i64| largest.wrapping_sub(weight) | largest.wrapping_add(weight);
@@ -107,24 +107,51 @@ pub fn respond(
     products: &[(&Ciphertext, &EncodedWeights)],
     positions: &[usize],
 ) -> Result<(Vec<u8>, Zeroizing<Vec<u64>>), Error> {
-    let randomness = sampling::secret_generator()?;
-    let sums = Sums::new(parameters, key, products, &randomness)?;
-    let mut mask = Zeroizing::new(vec![0; positions.len()]);
-    sampling::elements(&randomness, stream::MASK, parameters.ring(), &mut mask);
-    let mut flooding = Zeroizing::new(vec![0; FLOODING * positions.len()]);
-    randomness.fill_u64(stream::FLOODING, &mut flooding);
-    let mut message = Vec::with_capacity(parameters.response_bytes(positions.len()));
-    let [width0, width1] = parameters.response_widths();
-    let mut fractions = sums.masked_results(parameters, positions, &mask, &flooding);
-    fractions.iter_mut().for_each(|fraction| *fraction = rounded(*fraction, width0));
-    wire::pack(&fractions, width0, &mut message);
+    let Masked { fractions, c1, mask } = Masked::new(parameters, key, products, positions)?;
     let degree = parameters.set().degree();
-    fractions.resize(degree, 0);
-    parameters.fractions.of(&sums.c1, degree, 0..degree, &mut fractions);
-    fractions.iter_mut().for_each(|fraction| *fraction = rounded(*fraction, width1));
-    wire::pack(&fractions, width1, &mut message);
+    let mut of_c1 = Zeroizing::new(vec![0; degree]);
+    parameters.fractions.of(&c1, degree, 0..degree, &mut of_c1);
+    let message = packed(parameters, fractions, of_c1);
     constant_time::public(&message);
     Ok((message, mask))
+}
+
+/// A response before it is rounded: what P1 sees of it can be simulated.
+pub(crate) struct Masked {
+    /// c0 at the results, in units of 2^-128.
+    pub fractions: Zeroizing<Vec<u128>>,
+    /// The residues of c1.
+    pub c1: Zeroizing<Vec<u64>>,
+    /// r, for each result.
+    pub mask: Zeroizing<Vec<u64>>,
+}
+
+impl Masked {
+    pub fn new(
+        parameters: &Parameters,
+        key: &PublicKey,
+        products: &[(&Ciphertext, &EncodedWeights)],
+        positions: &[usize],
+    ) -> Result<Self, Error> {
+        let randomness = sampling::secret_generator()?;
+        let sums = Sums::new(parameters, key, products, &randomness)?;
+        let mut mask = Zeroizing::new(vec![0; positions.len()]);
+        sampling::elements(&randomness, stream::MASK, parameters.ring(), &mut mask);
+        let mut flooding = Zeroizing::new(vec![0; FLOODING * positions.len()]);
+        randomness.fill_u64(stream::FLOODING, &mut flooding);
+        let fractions = sums.masked_results(parameters, positions, &mask, &flooding);
+        Ok(Masked { fractions, c1: sums.c1, mask })
+    }
+}
+
+/// The message with c0 at the results and all of c1, both in units of 2^-128.
+pub(crate) fn packed(parameters: &Parameters, mut c0: Zeroizing<Vec<u128>>, mut c1: Zeroizing<Vec<u128>>) -> Vec<u8> {
+    let mut message = Vec::with_capacity(parameters.response_bytes(c0.len()));
+    for (fractions, width) in [&mut c0, &mut c1].into_iter().zip(parameters.response_widths()) {
+        fractions.iter_mut().for_each(|fraction| *fraction = rounded(*fraction, width));
+        wire::pack(fractions, width, &mut message);
+    }
+    message
 }
 
 /// The streams of a response's randomness.
@@ -203,9 +230,7 @@ impl Sums {
         let degree = parameters.set().degree();
         let mut seen = vec![false; degree];
         positions.iter().for_each(|&at| assert!(!std::mem::replace(&mut seen[at], true), "coefficient {at} twice"));
-        // Room for c1 too, so that nothing is left behind where it was.
-        let mut results = Zeroizing::new(Vec::with_capacity(degree));
-        results.resize(positions.len(), 0_u128);
+        let mut results = Zeroizing::new(vec![0_u128; positions.len()]);
         parameters.fractions.of(&self.c0, degree, positions.iter().copied(), &mut results);
         let bits = parameters.flood_bits();
         let (ones, middle) = ((1 << bits) - 1, 3 << (bits - 1));

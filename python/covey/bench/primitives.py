@@ -35,6 +35,9 @@ from covey.result import NodeProfile
 FRACTION = 10
 """Fractional bits, and so the bits that a shift after a product drops."""
 
+WEIGHT_BITS = 12
+"""Of a convolution's weights at most, as of trained networks. Wider ones take larger parameters of lattice encryption."""
+
 TABLE_FRACTION = 12
 """Fractional bits of what tables take and give."""
 
@@ -311,7 +314,8 @@ def conv(channels: int, side: int, kernel: int, samples: int) -> Callable[[int],
         one, two = Builder("conv", ring, FRACTION), Builder("twin", ring, FRACTION)
         terms = (channels * kernel * kernel - 1).bit_length()
         x = one.input("x", shape, FRACTION)
-        weight = one.parameter("weight", (channels, channels, kernel, kernel), one.most - FRACTION - terms)
+        bits = min(one.most - FRACTION - terms, WEIGHT_BITS)
+        weight = one.parameter("weight", (channels, channels, kernel, kernel), bits)
         window = pb.Window(kernel=[kernel] * 2, strides=[1, 1], pads=[kernel // 2] * 4, dilations=[1, 1])
         value = one.node(pb.Conv2d(window=window, groups=1), [x, weight], shape, one.most, 2 * FRACTION)
         due = two.node(pb.Add(), [two.input("x", shape, FRACTION)] * 2, shape, FRACTION + 1, FRACTION)

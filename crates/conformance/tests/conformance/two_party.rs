@@ -12,7 +12,7 @@ use covey_conformance::tap::{Log, Tap, messages};
 use covey_conformance::two_party::{Extended, TwoPartyHarness};
 use covey_conformance::{Complete, Harness, Session, Transport, conform, programs};
 use covey_program::{ProgramBuilder, op};
-use covey_protocols::cost::CostModel;
+use covey_protocols::cost::{CostModel, MATERIAL};
 use covey_protocols::{LinearMethod, NetworkProfile, Options, Phase, Pipelines, Table, api};
 use covey_ring::{Ring, Word};
 use covey_runtime::plan::plan;
@@ -71,6 +71,33 @@ fn products_by_lattice() {
     for ring in [Ring::Pow2(37), Ring::Pow2(64), Ring::Odd(4_293_918_721)] {
         check::<TwoPartyHarness<u64>>(Transport::Simulated, ring, preprocessed);
     }
+}
+
+/// Layers of many channels on a slow network: their responses are merged, with results of clear, messages and rounds of the plan.
+#[test]
+fn merged_responses_on_a_slow_network() {
+    use Phase::{Joint, Online, Preprocess};
+    fn check<H: Harness>(transport: Transport, ring: Ring, options: Options, runs: &[(Phase, u64)]) {
+        let session = Session::<H>::new(transport, ring, options);
+        let program = programs::wide_maps(ring).unwrap();
+        let weights = programs::weights(&program).unwrap();
+        let inputs = (0..2).map(|number| programs::inputs(&program, 1, number)).collect();
+        let case = Case { program, weights, inputs };
+        conform_program(&session, &case, runs).unwrap_or_else(|failure| panic!("{ring}: {failure}"));
+        let plan = plan(&case.program, CostModel::of::<H::Protocol>(), session.options, 1).unwrap();
+        // Beside public keys there are Galois keys. No OTs are made.
+        let of_keys = plan.nodes.iter().filter(|node| node.node == MATERIAL).flat_map(|node| &node.links);
+        let of_keys: u64 = of_keys.map(|link| link.messages).sum();
+        assert!(of_keys > 4, "{ring}: {of_keys} messages of keys");
+    }
+    let network = NetworkProfile { latency_us: 500, bits_per_second: 5_000_000 };
+    let options = Options { linear: LinearMethod::Lattice, network, tile: 4096, window: 3, ..Options::default() };
+    check::<TwoPartyHarness<u32>>(Transport::Memory, Ring::Pow2(32), options, &[(Joint, 1)]);
+    let preprocessed = Options { preprocess_linear: true, ..options };
+    let runs = [(Preprocess, 1), (Online, 1)];
+    check::<TwoPartyHarness<u64>>(Transport::Tls, Ring::Pow2(37), preprocessed, &runs);
+    check::<TwoPartyHarness<u64>>(Transport::Simulated, Ring::Odd(4_293_918_721), options, &[(Joint, 1)]);
+    check::<TwoPartyHarness<u64>>(Transport::Memory, Ring::Pow2(64), options, &[(Joint, 1)]);
 }
 
 /// Layers whose weights are computed, by lattice encryption: results of clear, messages and rounds of the plan, and OTs for the ReLU alone.

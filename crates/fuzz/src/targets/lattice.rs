@@ -1,14 +1,15 @@
-//! Messages of lattice encryption: public keys, ciphertexts and responses, read, and computed with where they are accepted.
+//! Messages of lattice encryption: public keys, Galois keys, ciphertexts and responses, read, and computed with where they are accepted.
 //!
 //! An input says which message, which parameter set, how many ciphertexts or results, and whether the bytes behind it are the whole
 //! message or are repeated to its length: messages take tens of kilobytes, which would be damaged in one place at a time.
 
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use covey_ring::{Ring, wire};
 use covey_rlwe::{
-    Ciphertext, EncodedWeights, Error, ParameterSet, Parameters, PublicKey, SecretKey, WeightBound, respond,
+    Ciphertext, EncodedWeights, Error, GaloisKey, Merger, ParameterSet, Parameters, PublicKey, SecretKey, WeightBound,
+    respond,
 };
 
 use super::{Run, Target, line, plainly};
@@ -53,15 +54,16 @@ fn run(_: &Path, bytes: &[u8]) -> Result<(), String> {
     let held = held(number.into())?;
     let (parameters, set) = (&held.parameters, held.parameters.set());
     let count = usize::from(count) % (MOST + 1);
-    let due = match message % 3 {
+    let due = match message % 4 {
         0 => set.public_key_bytes(),
         1 => set.ciphertexts_bytes(count),
+        3 => set.galois_key_bytes(),
         _ => parameters.response_bytes(count),
     };
     let body = if repeats % 2 == 1 { repeated(body, due) } else { body.to_vec() };
     let products = |ciphertext| [(ciphertext, &held.weights)];
     let results: Vec<usize> = (0..count).collect();
-    match message % 3 {
+    match message % 4 {
         0 => {
             let key = line(PublicKey::read(set, &body))?;
             assert_eq!(line(respond(parameters, &key, &[], &results))?.0.len(), parameters.response_bytes(count));
@@ -74,6 +76,14 @@ fn run(_: &Path, bytes: &[u8]) -> Result<(), String> {
                 let (response, _) = line(respond(parameters, &held.public, &products(last), &results))?;
                 line(held.secret.decrypt(parameters, &response, &results))?;
             }
+        }
+        3 => {
+            let keys = [Arc::new(line(GaloisKey::read(set, 0, &body))?)];
+            let mut merger = line(Merger::new(parameters, &held.public, &keys))?;
+            let odd: Vec<usize> = (0..count).map(|index| 2 * index + 1).collect();
+            line(merger.add(&[], &odd))?;
+            line(merger.add(&[], &odd))?;
+            assert_eq!(merger.finish().0.len(), parameters.response_bytes(2 * count));
         }
         _ => {
             let words = line(held.secret.decrypt(parameters, &body, &results))?;
@@ -98,7 +108,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         let largest = set.primes().min().unwrap_or(1) - 1;
         let residues = [1, largest, 2, largest / 2, 0, 3, largest - 1, 4];
         wire::pack_words(&residues, Ring::Pow2(set.prime_bits()), &mut body);
-        for (message, name, count) in [(0, "key", 1), (1, "ciphertexts", 2), (2, "response", 8)] {
+        for (message, name, count) in [(0, "key", 1), (1, "ciphertexts", 2), (2, "response", 8), (3, "galois", 3)] {
             let header = [message, number as u8, count, 1];
             seeds.push((format!("{name}-{number}"), [&header[..], &body].concat()));
         }

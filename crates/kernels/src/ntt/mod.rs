@@ -23,6 +23,8 @@ mod tests;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod vector;
 
+use zeroize::Zeroizing;
+
 use crate::dispatch::{self, Isa};
 pub use integers::Integer;
 
@@ -99,24 +101,42 @@ impl Ntt {
         }
     }
 
-    /// [`Ntt::forward`] of signed coefficients, which need not be residues, to `out`.
+    /// [`Ntt::forward`] of signed coefficients, which need not be residues, to `out`. Those beyond the last are zero.
     ///
     /// # Panics
-    /// If either slice has not as many elements as the degree.
+    /// If `out` has not as many elements as the degree, or `small` has more.
     pub fn forward_small(&self, small: &[i32], out: &mut [u64]) {
-        assert!(small.len() == self.degree && out.len() == self.degree);
+        assert!(small.len() <= self.degree && out.len() == self.degree);
         match &self.twin {
             Twin::Portable(tables) => {
                 let residue = portable::Residue::<i64>::new(self.prime);
-                out.iter_mut().zip(small).for_each(|(out, &value)| *out = residue.of(value.into()));
+                let (first, rest) = out.split_at_mut(small.len());
+                first.iter_mut().zip(small).for_each(|(out, &value)| *out = residue.of(value.into()));
+                rest.fill(0);
                 tables.forward(out);
             }
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-            // SAFETY: the processor had it when the twin was made; both slices are as long as the degree.
-            Twin::Avx2(tables) => unsafe { avx2::forward_small(tables, small, out) },
+            _ if small.len() < self.degree && !(small.len() <= vector::SHORT && self.degree >= vector::CHUNK) => {
+                let mut whole = Zeroizing::new(vec![0; self.degree]);
+                whole[..small.len()].copy_from_slice(small);
+                self.forward_small(&whole, out);
+            }
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: the processor had it when the twin was made; the slice is as long as the degree, and `small` is as well or short.
+            Twin::Avx2(tables) => unsafe {
+                match small.len() == self.degree {
+                    true => avx2::forward_small(tables, small, out),
+                    false => avx2::forward_short(tables, small, out),
+                }
+            },
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: as above.
-            Twin::Avx512(tables) => unsafe { avx512::forward_small(tables, small, out) },
+            Twin::Avx512(tables) => unsafe {
+                match small.len() == self.degree {
+                    true => avx512::forward_small(tables, small, out),
+                    false => avx512::forward_short(tables, small, out),
+                }
+            },
         }
     }
 

@@ -7,7 +7,9 @@
 
 use std::ops::Range;
 
-use super::lanes::{Doubles, Lanes, Memory, Modulus};
+use zeroize::Zeroizing;
+
+use super::lanes::{Doubles, Lanes, Memory, Modulus, Small};
 use super::portable;
 
 /// Vectors that the narrowest pass holds.
@@ -167,6 +169,47 @@ pub(super) unsafe fn forward<V: Lanes>(tables: &Tables, from: impl Memory, value
         }
         for start in (0..len).step_by(size) {
             let (chunk, mut block, mut bound) = (start..start + size, size, bound);
+            while block > HELD * V::LANES {
+                bound = forward_pass(modulus, &tables.powers, data, Blocks::new(len, block, chunk.clone()), bound);
+                block /= 4;
+            }
+            debug_assert!(bound <= LIMIT);
+            narrow_forward(modulus, tables, values, len, chunk);
+        }
+    }
+}
+
+/// Coefficients that a short transform takes at most.
+pub(super) const SHORT: usize = 128;
+
+/// [`forward`] of `small`, at most [`SHORT`] coefficients, with zeros after them.
+///
+/// Butterflies of zeros copy, so the wide levels leave the same coefficients in every block of a size that holds them all.
+///
+/// # Safety
+/// The processor has the vector's instruction set. `values` are `len` elements, as many as the tables' degree, and at least [`CHUNK`].
+#[inline(always)]
+pub(super) unsafe fn forward_short<V: Lanes>(tables: &Tables, small: &[i32], values: *mut u64, len: usize) {
+    let data = Doubles(values.cast());
+    let mut size = HELD * V::LANES;
+    while size < small.len() {
+        size *= 4;
+    }
+    // With room for the sizes of narrow vectors.
+    let mut padded = Zeroizing::new([0; 4 * SHORT]);
+    padded[..small.len()].copy_from_slice(small);
+    // SAFETY: as the caller promises; blocks of `size` divide a chunk, and chunks divide `len`.
+    unsafe {
+        let modulus = Modulus::<V>::new(tables.prime);
+        for start in (0..len).step_by(CHUNK) {
+            let chunk = start..start + CHUNK;
+            for block in chunk.clone().step_by(size) {
+                for at in (0..size).step_by(V::LANES) {
+                    let coefficients: V = Small(padded.as_ptr()).load(at);
+                    coefficients.store(data.0.add(block + at));
+                }
+            }
+            let (mut block, mut bound) = (size, 1.0);
             while block > HELD * V::LANES {
                 bound = forward_pass(modulus, &tables.powers, data, Blocks::new(len, block, chunk.clone()), bound);
                 block /= 4;
@@ -340,6 +383,11 @@ macro_rules! entries {
         pub(super) unsafe fn forward_small(tables: &Tables, small: &[i32], values: &mut [u64]) {
             // SAFETY: as the caller promises.
             unsafe { vector::forward::<$vector>(tables, Small(small.as_ptr()), values.as_mut_ptr(), values.len()) }
+        }
+        #[target_feature(enable = $features)]
+        pub(super) unsafe fn forward_short(tables: &Tables, small: &[i32], values: &mut [u64]) {
+            // SAFETY: as the caller promises.
+            unsafe { vector::forward_short::<$vector>(tables, small, values.as_mut_ptr(), values.len()) }
         }
         #[target_feature(enable = $features)]
         pub(super) unsafe fn inverse(tables: &Tables, values: &mut [u64]) {

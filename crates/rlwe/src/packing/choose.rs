@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::axis::Axis;
 use super::price::{Counts, Price, Times};
 use super::slots::span;
-use super::tile::{Place, Tile};
+use super::tile::{self, Place, Tile, merges};
 
 /// Bits that neither message of a tile passes where smaller tiles can be had: links take messages of 1 GiB.
 const LONGEST: u64 = 8_000_000_000;
@@ -13,6 +13,8 @@ const LONGEST: u64 = 8_000_000_000;
 /// The sizes that a choice depends on.
 pub(super) struct Sizes<'a> {
     pub degree: usize,
+    /// Responses are merged from at most 2^levels sums.
+    pub levels: u32,
     pub batch: usize,
     pub groups: usize,
     /// Output channels of a group.
@@ -30,13 +32,15 @@ struct Blocks {
     groups: usize,
     /// Coefficients of a channel.
     pixels: usize,
+    levels: u32,
     cost: u128,
 }
 
 impl Blocks {
     /// Ciphertexts of values and responses of a tile.
     fn messages(&self, sizes: &Sizes) -> (u64, u64) {
-        (sizes.channels.div_ceil(self.channels) as u64, sizes.outputs.div_ceil(self.outputs) as u64)
+        let sums = sizes.outputs.div_ceil(self.outputs);
+        (sizes.channels.div_ceil(self.channels) as u64, sums.div_ceil(1 << self.levels) as u64)
     }
 }
 
@@ -177,8 +181,13 @@ impl Search<'_> {
     /// The best blocks for tiles of a shape. `None` if not even one channel fits.
     fn blocks(&self, shape: &Shape) -> Option<Blocks> {
         let mut best = None;
+        // More levels than channels fill leave coefficients empty.
+        let most = self.sizes.channels.next_power_of_two().ilog2();
+        for levels in 1..=self.sizes.levels.min(most) {
+            self.improve(&mut best, shape, shape.pixels, levels, self.times.transform);
+        }
         if !shape.is_list || self.times.transform == 0 {
-            self.improve(&mut best, shape, shape.pixels, self.times.transform);
+            self.improve(&mut best, shape, shape.pixels, 0, self.times.transform);
             return best;
         }
         // Channels at multiples of a power of two leave less to transform.
@@ -189,7 +198,7 @@ impl Search<'_> {
                 break;
             }
             if pixels != last {
-                self.improve(&mut best, shape, pixels, self.times.transform >> pixels.trailing_zeros());
+                self.improve(&mut best, shape, pixels, 0, self.times.transform >> pixels.trailing_zeros());
                 last = pixels;
             }
         }
@@ -197,21 +206,32 @@ impl Search<'_> {
     }
 
     /// Replaces `best` by cheaper blocks with channels of `pixels` coefficients, if there are any.
-    fn improve(&self, best: &mut Option<Blocks>, shape: &Shape, pixels: usize, transform: u128) {
+    fn improve(&self, best: &mut Option<Blocks>, shape: &Shape, pixels: usize, levels: u32, transform: u128) {
         let (sizes, times) = (self.sizes, &self.times);
         let tiles = shape.times as u128;
+        // Sums that are merged have as many channels as fit between neighbours.
+        let most = sizes.channels.min(1 << levels);
+        let merged = [sizes.channels.div_ceil(sizes.channels.div_ceil(most))];
+        let channels = if levels == 0 { &self.channels[..] } else { &merged };
         for &groups in &self.groups {
-            let room = sizes.degree / pixels / span(groups);
+            let room = (sizes.degree >> levels) / pixels / span(groups);
             let sets = sizes.groups.div_ceil(groups) as u128;
-            for &channels in self.channels.iter().filter(|&&channels| channels <= room) {
+            for &channels in channels.iter().filter(|&&channels| channels <= room << levels) {
                 let inputs = sizes.channels.div_ceil(channels) as u128;
-                let responses = sizes.outputs.div_ceil(room / channels);
-                let products = inputs * responses as u128;
-                let messages = inputs * times.input + responses as u128 * times.response;
+                let sums = sizes.outputs.div_ceil(if levels == 0 { room / channels } else { room });
+                let messages = inputs * times.input
+                    + sums as u128 * times.sum
+                    + merges(sums, levels) as u128 * times.merge
+                    + sums.div_ceil(1 << levels) as u128 * times.response;
+                let products = inputs * sums as u128;
+                let outputs = sizes.outputs.div_ceil(sums);
+                let transform = match levels {
+                    0 => transform,
+                    _ => tile::transform(transform, tile::is_short(shape.is_list, levels, outputs, groups), 1),
+                };
                 let cost = sets * (tiles * (messages + products * times.product) + products * transform);
                 if best.is_none_or(|best| cost < best.cost) {
-                    let outputs = sizes.outputs.div_ceil(responses);
-                    *best = Some(Blocks { channels, outputs, groups, pixels, cost });
+                    *best = Some(Blocks { channels, outputs, groups, pixels, levels, cost });
                 }
             }
         }
@@ -229,6 +249,7 @@ impl Search<'_> {
                     place: place.clone(),
                     channels: [blocks.channels, self.sizes.channels],
                     outputs: [blocks.outputs, self.sizes.outputs],
+                    levels: blocks.levels,
                 }));
             }
             Some(())

@@ -5,6 +5,7 @@ use covey_ring::Word;
 use super::Packing;
 use super::axis::{Phase, Piece};
 use super::tile::{Place, Tile};
+use crate::merging::residue;
 
 impl Packing {
     /// The input channel of a group and the phases that a tile's `channel` stands for.
@@ -31,11 +32,19 @@ impl Packing {
         out.fill(W::ZERO);
         let layout = tile.layout(self.shifts());
         let channels = self.geometry.in_channels / self.geometry.groups;
+        let mut apart = vec![W::ZERO; if layout.stride > 1 { tile.place.pixels() } else { 0 }];
         for (slot, group) in tile.groups.clone().enumerate() {
             for (index, channel) in tile.channels(input).enumerate() {
                 let (channel, phases) = self.channel(channel);
                 let out = &mut out[layout.values(slot, index)..];
-                self.pack_channel(&tile.place, group * channels + channel, phases, x, out);
+                let channel = group * channels + channel;
+                if layout.stride == 1 {
+                    self.pack_channel(&tile.place, channel, phases, x, out);
+                    continue;
+                }
+                apart.fill(W::ZERO);
+                self.pack_channel(&tile.place, channel, phases, x, &mut apart);
+                out.iter_mut().step_by(layout.stride).zip(&apart).for_each(|(out, &value)| *out = value);
             }
         }
     }
@@ -91,22 +100,15 @@ impl Packing {
         out.iter_mut().zip(elements).for_each(|(out, &element)| *out = element);
     }
 
-    /// The polynomial by which a tile's ciphertext `input` is multiplied for its response `response`: its coefficients at multiples of
-    /// [`Packing::weight_step`] into `out`, for all others are 0. `weight` is called with places in `[out_channels, in_channels / groups, kernel height, kernel width]`.
+    /// The polynomial by which a tile's ciphertext `input` is multiplied for its sum `sum`: the first
+    /// [`Packing::weights_len`] of its coefficients at multiples of [`Packing::weight_step`] into `out`, for all others are 0. `weight` is called with places in `[out_channels, in_channels / groups, kernel height, kernel width]`.
     ///
     /// # Panics
-    /// If `out` has another length, or `input` or `response` is not below its number.
-    pub fn pack_weights(
-        &self,
-        tile: &Tile,
-        response: usize,
-        input: usize,
-        weight: impl Fn(usize) -> i64,
-        out: &mut [i64],
-    ) {
+    /// If `out` has another length, or `input` or `sum` is not below its number.
+    pub fn pack_weights(&self, tile: &Tile, sum: usize, input: usize, weight: impl Fn(usize) -> i64, out: &mut [i64]) {
         let step = self.weight_step(tile);
         assert!(
-            out.len() == self.degree.div_ceil(step) && input < tile.inputs() && response < tile.responses(),
+            out.len() == self.weights_len(tile) && input < tile.inputs() && sum < tile.sums(),
             "packing: sizes do not match"
         );
         out.fill(0);
@@ -114,7 +116,7 @@ impl Packing {
         let [height, width] = self.geometry.kernel;
         let channels = self.geometry.in_channels / self.geometry.groups;
         for (slot, group) in tile.groups.clone().enumerate() {
-            for (output, of_group) in tile.output_channels(response).enumerate() {
+            for (output, of_group) in tile.output_channels(sum).enumerate() {
                 let filter = (group * tile.outputs[1] + of_group) * channels;
                 for (index, channel) in tile.channels(input).enumerate() {
                     let (channel, [rows, columns]) = self.channel(channel);
@@ -131,12 +133,23 @@ impl Packing {
         }
     }
 
+    /// The coefficients of a tile's sum `sum` that are results.
+    pub fn sum_results(&self, tile: &Tile, sum: usize) -> Vec<u32> {
+        let mut positions = Vec::new();
+        self.each_row(tile, sum, |coefficient, _, count| {
+            positions.extend((coefficient as u32..).step_by(1 << tile.levels).take(count));
+        });
+        positions
+    }
+
     /// The coefficients of a tile's response `response` that are results, in the order in which they are sent.
     pub fn results(&self, tile: &Tile, response: usize) -> Vec<u32> {
         let mut positions = Vec::with_capacity(tile.results_len(response));
-        self.each_row(tile, response, |coefficient, _, count| {
-            positions.extend(coefficient as u32..(coefficient + count) as u32);
-        });
+        let before = (1 << tile.levels) - 1;
+        for (index, sum) in tile.sums_of(response).enumerate() {
+            let residue = residue(index, tile.levels) as u32;
+            positions.extend(self.sum_results(tile, sum).into_iter().map(|at| at - before + residue));
+        }
         positions
     }
 
@@ -153,18 +166,22 @@ impl Packing {
             "packing: sizes do not match"
         );
         let mut read = 0;
-        self.each_row(tile, response, |_, element, count| {
-            out[element..element + count].copy_from_slice(&values[read..read + count]);
-            read += count;
-        });
+        for sum in tile.sums_of(response) {
+            self.each_row(tile, sum, |_, element, count| {
+                out[element..element + count].copy_from_slice(&values[read..read + count]);
+                read += count;
+            });
+        }
     }
 
-    /// Calls `row(first coefficient, first element of the output, how many)` for all results of a response.
-    fn each_row(&self, tile: &Tile, response: usize, mut row: impl FnMut(usize, usize, usize)) {
+    /// Calls `row(first coefficient, first element of the output, how many)` for all results of a sum, whose coefficients are 2^levels
+    /// apart.
+    fn each_row(&self, tile: &Tile, sum: usize, mut row: impl FnMut(usize, usize, usize)) {
         let layout = tile.layout(self.shifts());
+        let stride = layout.stride;
         let [height, width] = [0, 1].map(|axis| self.axes[axis].outputs);
         for (slot, group) in tile.groups.clone().enumerate() {
-            for (index, of_group) in tile.output_channels(response).enumerate() {
+            for (index, of_group) in tile.output_channels(sum).enumerate() {
                 let output = group * tile.outputs[1] + of_group;
                 let start = layout.result(slot, index);
                 let plane = |image: usize| (image * self.geometry.out_channels + output) * height * width;
@@ -174,16 +191,16 @@ impl Packing {
                         while position < positions.end {
                             let (image, first) = (position / (height * width), position % (height * width));
                             let count = (height * width - first).min(positions.end - position);
-                            row(start + position - positions.start, plane(image) + first, count);
+                            row(start + (position - positions.start) * stride, plane(image) + first, count);
                             position += count;
                         }
                     }
                     Place::Grid { images, rows, columns } => {
                         for (index, image) in images.clone().enumerate() {
                             for line in 0..rows.outputs {
-                                let coefficient = start + (index * rows.extent + line) * columns.extent;
+                                let place = (index * rows.extent + line) * columns.extent;
                                 let element = plane(image) + (rows.first + line) * width + columns.first;
-                                row(coefficient, element, columns.outputs);
+                                row(start + place * stride, element, columns.outputs);
                             }
                         }
                     }

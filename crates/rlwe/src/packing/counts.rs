@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use covey_kernels::ConvGeometry;
 
 use super::{Counts, Map, Packing, Price};
+use crate::merging::LEVELS;
 
 const DEGREE: usize = 4096;
 
@@ -16,7 +17,8 @@ const REFERENCE: Price = Price {
     encryption_ns: 0,
     transform_ns: 0,
     product_ns: 0,
-    response_ns: 0,
+    sum_ns: 0,
+    merge_ns: 0,
     decryption_ns: 0,
     bits_per_second: 1_000_000_000,
 };
@@ -29,7 +31,8 @@ const WORK: Price = Price {
     encryption_ns: 100_000,
     transform_ns: 30_000,
     product_ns: 15_000,
-    response_ns: 300_000,
+    sum_ns: 300_000,
+    merge_ns: 200_000,
     decryption_ns: 100_000,
     ..BYTES
 };
@@ -174,11 +177,11 @@ fn networks() -> [(&'static str, Vec<Map>, usize); 7] {
 }
 
 /// Counts of all layers, and the time at 1 Gbit/s with work.
-fn total(maps: &[Map], batch: usize, price: &Price) -> (Counts, u128) {
+fn total(maps: &[Map], batch: usize, price: &Price, levels: u32) -> (Counts, u128) {
     let mut counts = Counts::default();
     let mut time = 0;
     for map in maps {
-        let packing = Packing::choose(map, batch, DEGREE, price);
+        let packing = Packing::choose(map, batch, DEGREE, price, levels);
         counts.add(packing.counts());
         time += packing.nanoseconds(&WORK);
     }
@@ -188,13 +191,15 @@ fn total(maps: &[Map], batch: usize, price: &Price) -> (Counts, u128) {
 /// `cargo test -p covey-rlwe packing::counts -- --nocapture` prints the table.
 #[test]
 fn networks_take_no_more_bytes_than_known() {
-    // Megabytes with the reference's sizes, and with those of 100 bits.
-    let known = [[528, 487], [386, 359], [93, 86], [7, 6], [516, 474], [163, 150], [88, 80]];
+    // Megabytes with the reference's sizes, with those of 100 bits, and with these where responses are merged.
+    let known =
+        [[528, 487, 264], [386, 359, 314], [93, 86, 54], [7, 6, 6], [516, 474, 301], [163, 150, 150], [88, 80, 21]];
     for ((name, maps, batch), known) in networks().into_iter().zip(known) {
-        for (index, (prices, price)) in
-            [("reference", REFERENCE), ("bytes", BYTES), ("bytes and work", WORK)].iter().enumerate()
-        {
-            let (counts, time) = total(&maps, batch, price);
+        let prices = [("reference", REFERENCE, 0), ("bytes", BYTES, 0), ("bytes, merged", BYTES, LEVELS)];
+        let with_work = [("bytes and work", WORK, 0), ("bytes and work, merged", WORK, LEVELS)];
+        for (index, (prices, price, levels)) in prices.iter().chain(&with_work).enumerate() {
+            let levels = *levels;
+            let (counts, time) = total(&maps, batch, price, levels);
             let [up, down] = [counts.bits_up(price), counts.bits_down(price)].map(|bits| bits as f64 / 8e6);
             println!(
                 "{name}, {prices}: {:.1} MB = {up:.1} up + {down:.1} down, {:.1} s; {counts:?}",
@@ -215,7 +220,7 @@ fn choosing_is_fast() {
             for (batch, degree) in [(batch, DEGREE), (8, 2 * DEGREE)] {
                 let choice = || {
                     let start = Instant::now();
-                    Packing::choose(&map, batch, degree, &WORK);
+                    Packing::choose(&map, batch, degree, &WORK, LEVELS);
                     start.elapsed()
                 };
                 // Other processes may be in the way of one try.

@@ -1,14 +1,19 @@
 //! How linear maps become products of polynomials modulo X^N + 1.
 //!
 //! One party has values, the other weights. A [`Packing`] cuts the map into [`Tile`]s that are independent of each other. Of a
-//! tile, the party with the values sends [`Tile::inputs`] ciphertexts, one for every block of channels. The other answers with
-//! [`Tile::responses`], one for every block of output channels: the sum over the ciphertexts, each times a polynomial of weights.
+//! tile, the party with the values sends [`Tile::inputs`] ciphertexts, one for every block of channels. The other computes
+//! [`Tile::sums`], one for every block of output channels: the sum over the ciphertexts, each times a polynomial of weights. It answers
+//! with [`Tile::responses`], each one sum or merged from several.
 //! Some coefficients of a response are results; the others never leave the party with the weights.
 //!
 //! A block of C channels of P coefficients has channel `c`, coefficient `p` at `c P + p`. Output channel `o` has its weights at
 //! `B + o C P - c P - shift` and its results at `B + o C P + p`, where B is the least number that makes no index negative. So C
 //! channels, M output channels and P coefficients need `C M P <= N`. Strides are removed first: every stride-th row and column
 //! is a channel of its own. Several groups share a polynomial at slots whose products do not meet.
+//!
+//! Results fill a C-th of a response. Where responses can be merged ([`crate::Merger`]), C is up to 2^k, and channel `c`, coefficient `p`
+//! is at `p 2^k + c`. Weights are at `B + o 2^k P + 2^k - 1 - c - 2^k shift`, and the results of one product at multiples of 2^k less
+//! one, so that a response merged from 2^k sums is full of them.
 //!
 //! Everything here depends on sizes alone; no coefficient's place depends on a value.
 
@@ -43,12 +48,12 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// The packing of least cost for `batch` images into polynomials of `degree` coefficients. It depends on its arguments alone,
-    /// so that both parties choose alike. A map of no image has no tile.
+    /// The packing of least cost for `batch` images into polynomials of `degree` coefficients, with responses merged from up to 2^levels
+    /// sums. It depends on its arguments alone, so that both parties choose alike. A map of no image has no tile.
     ///
     /// # Panics
     /// If `degree` is 0, or the map's geometry has not passed [`ConvGeometry::checked`].
-    pub fn choose(map: &Map, batch: usize, degree: usize, price: &Price) -> Packing {
+    pub fn choose(map: &Map, batch: usize, degree: usize, price: &Price, levels: u32) -> Packing {
         assert!(degree > 0, "packing: polynomials without coefficients");
         let geometry = map.geometry();
         // Kernels of several elements also as products of matrices, with a channel for every element: at least one of both fits.
@@ -57,6 +62,7 @@ impl Packing {
             let phases: usize = axes.iter().map(|axis| axis.phases.len()).product();
             let sizes = choose::Sizes {
                 degree,
+                levels,
                 batch,
                 groups: geometry.groups,
                 outputs: geometry.out_channels / geometry.groups,
@@ -106,6 +112,16 @@ impl Packing {
         tile.weight_step().min((self.degree / 2).max(1))
     }
 
+    /// The levels of the tile with the most.
+    pub fn levels(&self) -> u32 {
+        self.tiles.iter().map(Tile::levels).max().unwrap_or(0)
+    }
+
+    /// The coefficients at multiples of the step that [`Packing::pack_weights`] writes; all beyond are 0.
+    pub fn weights_len(&self, tile: &Tile) -> usize {
+        tile.weights_len(self.degree.div_ceil(self.weight_step(tile)))
+    }
+
     /// What all tiles send and compute.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
@@ -126,9 +142,11 @@ impl Packing {
         let (counts, times) = (self.counts(), price.times());
         let transform = |run: &[Tile]| {
             let transforms = run[0].counts().transforms;
-            u128::from(transforms) * (times.transform >> run[0].weight_step().trailing_zeros())
+            u128::from(transforms) * run[0].transform(times.transform)
         };
         u128::from(counts.inputs) * times.input
+            + u128::from(counts.sums) * times.sum
+            + u128::from(counts.merges) * times.merge
             + u128::from(counts.responses) * times.response
             + u128::from(counts.products) * times.product
             + self.runs().map(transform).sum::<u128>()
@@ -140,17 +158,17 @@ impl Packing {
         self.geometry.in_channels / self.geometry.groups * self.taps()
     }
 
-    /// The largest number of weights in the polynomials that one response sums over: every coefficient of a response, noise
-    /// included, is a sum of at most so many products.
-    pub fn weights_per_response(&self) -> usize {
+    /// The largest number of weights in the polynomials of one sum: every coefficient of it, noise included, is a sum of at most so many
+    /// products.
+    pub fn weights_per_sum(&self) -> usize {
         let groups_and_outputs = self.tiles.iter().map(|tile| tile.groups.len() * tile.outputs[0]).max();
         groups_and_outputs.unwrap_or(0) * self.terms()
     }
 
     /// Weights in the polynomial of one product of `tile`, zeros included.
-    pub fn weights_per_product(&self, tile: &Tile, response: usize, input: usize) -> usize {
+    pub fn weights_per_product(&self, tile: &Tile, sum: usize, input: usize) -> usize {
         let taps: usize = tile.channels(input).map(|channel| self.channel_taps(channel)).sum();
-        tile.groups.len() * tile.output_channels(response).len() * taps
+        tile.groups.len() * tile.output_channels(sum).len() * taps
     }
 
     /// Kernel elements that read a value somewhere.

@@ -16,8 +16,10 @@ pub struct Price {
     pub transform_ns: u64,
     /// Nanoseconds of one product of a ciphertext with transformed weights.
     pub product_ns: u64,
-    /// Nanoseconds in which a response is made of its sum of products.
-    pub response_ns: u64,
+    /// Nanoseconds in which a sum of products is masked and flooded, with an encryption of zero added.
+    pub sum_ns: u64,
+    /// Nanoseconds in which two sums are merged.
+    pub merge_ns: u64,
     /// Nanoseconds of a decryption.
     pub decryption_ns: u64,
     /// Bits a second, both directions together, with what the round trips take from it.
@@ -34,9 +36,9 @@ impl Price {
     pub(super) fn times(&self) -> Times {
         Times {
             input: self.nanoseconds(self.input_bits) + u128::from(self.encryption_ns),
-            response: self.nanoseconds(self.response_bits)
-                + u128::from(self.response_ns)
-                + u128::from(self.decryption_ns),
+            sum: u128::from(self.sum_ns),
+            merge: u128::from(self.merge_ns),
+            response: self.nanoseconds(self.response_bits) + u128::from(self.decryption_ns),
             transform: u128::from(self.transform_ns),
             product: u128::from(self.product_ns),
         }
@@ -47,6 +49,8 @@ impl Price {
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     pub input: u128,
+    pub sum: u128,
+    pub merge: u128,
     pub response: u128,
     pub transform: u128,
     pub product: u128,
@@ -57,6 +61,10 @@ pub(super) struct Times {
 pub struct Counts {
     /// Ciphertexts of values.
     pub inputs: u64,
+    /// Sums of products, one polynomial each.
+    pub sums: u64,
+    /// How often two sums are merged, or one is with nothing.
+    pub merges: u64,
     /// Responses.
     pub responses: u64,
     /// Results in all responses, the elements of the output.
@@ -70,6 +78,8 @@ pub struct Counts {
 impl Counts {
     pub(super) fn add(&mut self, other: Counts) {
         self.inputs += other.inputs;
+        self.sums += other.sums;
+        self.merges += other.merges;
         self.responses += other.responses;
         self.results += other.results;
         self.products += other.products;

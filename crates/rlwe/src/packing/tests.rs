@@ -39,10 +39,10 @@ fn add_product<W: Word>(x: &[W], w: &[i64], results: &[bool], sum: &mut [W]) -> 
 fn check_weights<W: Word>(packing: &Packing, run: &[Tile], w: &[W]) {
     let polynomials = |tile: &Tile| {
         let mut all = Vec::new();
-        for response in 0..tile.responses() {
+        for sum in 0..tile.sums() {
             for input in 0..tile.inputs() {
-                let mut polynomial = vec![1; packing.degree().div_ceil(packing.weight_step(tile))];
-                packing.pack_weights(tile, response, input, |place| w[place].to_u64() as i64, &mut polynomial);
+                let mut polynomial = vec![1; packing.weights_len(tile)];
+                packing.pack_weights(tile, sum, input, |place| w[place].to_u64() as i64, &mut polynomial);
                 all.push(polynomial);
             }
         }
@@ -52,9 +52,24 @@ fn check_weights<W: Word>(packing: &Packing, run: &[Tile], w: &[W]) {
     assert!(run[1..].iter().all(|tile| polynomials(tile) == first));
 }
 
-/// Checks that the packed products are the convolution's results, every one at one position.
+/// Nodes of a tree of merges over `sums` leaves, counted one by one.
+fn merges(sums: usize, levels: u32) -> u64 {
+    let (mut nodes, mut count) = (sums, 0);
+    for _ in 0..levels {
+        nodes = (0..nodes).step_by(2).count();
+        count += nodes as u64;
+    }
+    count
+}
+
+/// Checks that the packed products are the convolution's results, every one at one position, without merging.
 fn check<W: Word>(map: &Map, batch: usize, degree: usize, price: &Price, seed: u64) -> Packing {
-    let packing = Packing::choose(map, batch, degree, price);
+    check_merged::<W>(map, batch, degree, price, 0, seed)
+}
+
+/// The same for responses that are merged from up to 2^levels sums.
+fn check_merged<W: Word>(map: &Map, batch: usize, degree: usize, price: &Price, levels: u32, seed: u64) -> Packing {
+    let packing = Packing::choose(map, batch, degree, price, levels);
     let geometry = map.geometry();
     let x: Vec<W> = words(batch * geometry.input_len(), seed, 63);
     let w: Vec<W> = words(geometry.weights_len(), seed.rotate_left(17), 12);
@@ -73,43 +88,57 @@ fn check<W: Word>(map: &Map, batch: usize, degree: usize, price: &Price, seed: u
         check_weights(&packing, run, &w);
     }
     for tile in packing.tiles() {
+        let stride = 1 << tile.levels();
         for response in 0..tile.responses() {
-            let mut is_result = vec![false; degree];
             let positions = packing.results(tile, response);
             assert_eq!(positions.len(), tile.results_len(response));
+            let mut seen = vec![false; degree];
             for &position in &positions {
-                assert!(!std::mem::replace(&mut is_result[position as usize], true), "position {position} twice");
+                assert!(!std::mem::replace(&mut seen[position as usize], true), "position {position} twice");
             }
-            let mut sum = vec![W::ZERO; degree];
-            let mut used = 0;
-            for input in 0..tile.inputs() {
-                packing.pack_input(tile, input, &x, &mut packed);
-                let step = packing.weight_step(tile);
-                let mut short = vec![1; packing.degree().div_ceil(step)];
-                packing.pack_weights(tile, response, input, |place| signed(w[place]), &mut short);
-                weights.fill(0);
-                weights.iter_mut().step_by(step).zip(short).for_each(|(place, weight)| *place = weight);
-                assert!(!add_product(&packed, &weights, &is_result, &mut sum), "a wrapped term reaches a result");
-                let count = weights.iter().filter(|&&weight| weight != 0).count();
-                assert_eq!(count, packing.weights_per_product(tile, response, input));
-                used += count;
-                counts.products += 1;
+            let mut values = Vec::new();
+            for (index, of_sum) in tile.sums_of(response).enumerate() {
+                let results = packing.sum_results(tile, of_sum);
+                // Where merging takes them.
+                let residue = crate::merging::residue(index, tile.levels()) as u32;
+                for (result, position) in results.iter().zip(&positions[values.len()..]) {
+                    assert!((result + 1) % stride == 0 && result + 1 - stride + residue == *position);
+                }
+                let mut is_result = vec![false; degree];
+                results.iter().for_each(|&result| is_result[result as usize] = true);
+                let mut sum = vec![W::ZERO; degree];
+                let mut used = 0;
+                for input in 0..tile.inputs() {
+                    packing.pack_input(tile, input, &x, &mut packed);
+                    let step = packing.weight_step(tile);
+                    let mut short = vec![1; packing.weights_len(tile)];
+                    packing.pack_weights(tile, of_sum, input, |place| signed(w[place]), &mut short);
+                    weights.fill(0);
+                    weights.iter_mut().step_by(step).zip(short).for_each(|(place, weight)| *place = weight);
+                    assert!(!add_product(&packed, &weights, &is_result, &mut sum), "a wrapped term reaches a result");
+                    let count = weights.iter().filter(|&&weight| weight != 0).count();
+                    assert_eq!(count, packing.weights_per_product(tile, of_sum, input));
+                    used += count;
+                    counts.products += 1;
+                }
+                most = most.max(used);
+                values.extend(results.iter().map(|&result| sum[result as usize]));
+                counts.sums += 1;
             }
-            most = most.max(used);
-            let values: Vec<W> = positions.iter().map(|&position| sum[position as usize]).collect();
             packing.unpack(tile, response, &values, &mut out);
             let mut ones = vec![W::ZERO; expected.len()];
             packing.unpack(tile, response, &vec![W::ONE; values.len()], &mut ones);
             written.iter_mut().zip(&ones).for_each(|(written, &one)| *written = written.add(one));
             counts.results += values.len() as u64;
             counts.responses += 1;
+            counts.merges += merges(tile.sums_of(response).len(), tile.levels());
         }
         counts.inputs += tile.inputs() as u64;
     }
     assert!(written.iter().all(|&times| times == W::ONE), "every result once");
     assert!(out == expected, "{map:?}, {batch} images, degree {degree}: {:?}", packing.tiles().first());
     assert_eq!(counts, packing.counts());
-    assert_eq!(most, packing.weights_per_response());
+    assert_eq!(most, packing.weights_per_sum());
     packing
 }
 
@@ -120,7 +149,8 @@ const EVEN: Price = Price {
     encryption_ns: 10,
     transform_ns: 1,
     product_ns: 1,
-    response_ns: 10,
+    sum_ns: 10,
+    merge_ns: 10,
     decryption_ns: 10,
     bits_per_second: 1_000_000_000,
 };
@@ -162,12 +192,8 @@ fn geometries() -> impl Strategy<Value = ConvGeometry> {
 
 fn prices() -> impl Strategy<Value = Price> {
     let work = || prop_oneof![Just(0u64), Just(10), Just(1000)];
-    (1u64..=9, 1u64..=9, work(), work()).prop_map(|(input, response, transform_ns, product_ns)| Price {
-        input_bits: input * 100,
-        response_bits: response * 100,
-        transform_ns,
-        product_ns,
-        ..EVEN
+    (1u64..=9, 1u64..=9, work(), work(), work()).prop_map(|(input, response, transform_ns, product_ns, merge_ns)| {
+        Price { input_bits: input * 100, response_bits: response * 100, transform_ns, product_ns, merge_ns, ..EVEN }
     })
 }
 
@@ -180,11 +206,12 @@ proptest! {
         batch in 1usize..=3,
         degree in 6u32..=9,
         price in prices(),
+        levels in 0u32..=5,
         seed: u64,
     ) {
         let map = Map::Convolution(geometry);
-        check::<u64>(&map, batch, 1 << degree, &price, seed);
-        check::<u32>(&map, batch, 1 << degree, &price, seed);
+        check_merged::<u64>(&map, batch, 1 << degree, &price, levels, seed);
+        check_merged::<u32>(&map, batch, 1 << degree, &price, 0, seed);
     }
 
     #[test]
@@ -193,11 +220,12 @@ proptest! {
         batch in 1usize..=3,
         degree in 4u32..=9,
         price in prices(),
+        levels in 0u32..=5,
         seed: u64,
     ) {
         let [rows, inner, columns] = sizes;
-        check::<u64>(&Map::Product { rows, inner, columns }, batch, 1 << degree, &price, seed);
-        check::<u32>(&Map::Dense { inputs: inner, outputs: rows }, columns, 1 << degree, &price, seed);
+        check_merged::<u64>(&Map::Product { rows, inner, columns }, batch, 1 << degree, &price, levels, seed);
+        check_merged::<u32>(&Map::Dense { inputs: inner, outputs: rows }, columns, 1 << degree, &price, 0, seed);
     }
 }
 
@@ -217,10 +245,16 @@ const SMALL: ConvGeometry = ConvGeometry {
 fn borders_are_shared() {
     let geometry = ConvGeometry { in_channels: 2, out_channels: 2, input: [7, 7], ..SMALL };
     let packing = check::<u64>(&Map::Convolution(geometry), 1, 256, &EVEN, 3);
-    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 98, products: 1, transforms: 1 });
+    assert_eq!(
+        packing.counts(),
+        Counts { inputs: 1, sums: 1, responses: 1, results: 98, products: 1, transforms: 1, ..Counts::default() }
+    );
     let geometry = ConvGeometry { in_channels: 1, out_channels: 1, ..geometry };
     let packing = check::<u64>(&Map::Convolution(geometry), 4, 256, &EVEN, 3);
-    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 196, products: 1, transforms: 1 });
+    assert_eq!(
+        packing.counts(),
+        Counts { inputs: 1, sums: 1, responses: 1, results: 196, products: 1, transforms: 1, ..Counts::default() }
+    );
 }
 
 /// A 1 × 1 kernel with stride 2 reads a quarter of the values, and only they are sent.
@@ -228,7 +262,10 @@ fn borders_are_shared() {
 fn values_that_nothing_reads_are_not_sent() {
     let geometry = ConvGeometry { input: [8, 8], kernel: [1, 1], strides: [2, 2], pads: [0; 4], ..SMALL };
     let packing = check::<u64>(&Map::Convolution(geometry), 1, 64, &EVEN, 5);
-    assert_eq!(packing.counts(), Counts { inputs: 1, responses: 1, results: 32, products: 1, transforms: 1 });
+    assert_eq!(
+        packing.counts(),
+        Counts { inputs: 1, sums: 1, responses: 1, results: 32, products: 1, transforms: 1, ..Counts::default() }
+    );
     let mut packed = vec![0; 64];
     packing.pack_input(&packing.tiles()[0], 0, &[1; 128], &mut packed);
     assert_eq!(packed.iter().sum::<u64>(), 32);
@@ -242,8 +279,22 @@ fn every_kernel_has_a_packing() {
     check::<u64>(&Map::Convolution(wide), 1, 1, &EVEN, 7);
     let beside = ConvGeometry { input: [1, 1], kernel: [1, 1], strides: [2, 2], ..SMALL };
     check::<u64>(&Map::Convolution(beside), 2, 64, &EVEN, 7);
-    let nothing = Packing::choose(&Map::Convolution(SMALL), 0, 64, &EVEN);
-    assert!(nothing.tiles().is_empty() && nothing.weights_per_response() == 0);
+    let nothing = Packing::choose(&Map::Convolution(SMALL), 0, 64, &EVEN, 3);
+    assert!(nothing.tiles().is_empty() && nothing.weights_per_sum() == 0);
+}
+
+/// Where messages are what costs, values and results fill polynomials: 32 channels of 16 places in four ciphertexts of 128 coefficients,
+/// and as many in four responses, each merged from eight sums.
+#[test]
+fn merged_responses_are_full() {
+    let price = Price { transform_ns: 0, product_ns: 0, merge_ns: 0, sum_ns: 0, ..EVEN };
+    let map = Map::Dense { inputs: 32, outputs: 32 };
+    let packing = check_merged::<u64>(&map, 16, 128, &price, 5, 13);
+    let counts = packing.counts();
+    assert_eq!([counts.inputs, counts.sums, counts.merges, counts.responses], [4, 32, 28, 4]);
+    assert_eq!(packing.levels(), 3);
+    let apart = check::<u64>(&map, 16, 128, &price, 13).counts();
+    assert!(apart.inputs + apart.responses > 16);
 }
 
 /// Groups share polynomials: eight channels of a depthwise kernel on 4 × 4 images need 27 slots of 25.
@@ -251,7 +302,10 @@ fn every_kernel_has_a_packing() {
 fn groups_share_polynomials() {
     let geometry = ConvGeometry { in_channels: 16, out_channels: 16, groups: 16, ..SMALL };
     let packing = check::<u64>(&Map::Convolution(geometry), 1, 1024, &EVEN, 9);
-    assert_eq!(packing.counts(), Counts { inputs: 2, responses: 2, results: 256, products: 2, transforms: 2 });
+    assert_eq!(
+        packing.counts(),
+        Counts { inputs: 2, sums: 2, responses: 2, results: 256, products: 2, transforms: 2, ..Counts::default() }
+    );
     assert!(!packing.tiles()[0].same_weights(&packing.tiles()[1]));
 }
 
@@ -265,7 +319,7 @@ fn messages_are_no_longer_than_links_take() {
         bits_per_second: 100_000_000,
         ..EVEN
     };
-    let packing = Packing::choose(&Map::Dense { inputs: 4096, outputs: 32_000 }, 2048, 8192, &price);
+    let packing = Packing::choose(&Map::Dense { inputs: 4096, outputs: 32_000 }, 2048, 8192, &price, 0);
     for tile in packing.tiles() {
         let bits = tile.counts().bits_up(&price).max(tile.counts().bits_down(&price));
         assert!(bits / 8 <= 1 << 30, "{bits} bits in {} tiles", packing.tiles().len());

@@ -10,6 +10,7 @@ use crate::*;
 mod arithmetic;
 mod hiding;
 mod measured;
+mod merged;
 mod products;
 mod refusals;
 
@@ -49,9 +50,10 @@ impl Draws {
 
 /// Sets of a degree at which products by schoolbook are quick.
 fn small_sets() -> impl Iterator<Item = &'static ParameterSet> {
-    const SETS: [(u32, usize); 4] = [(50, 2), (36, 3), (50, 3), (50, 4)];
+    const SETS: [(u32, usize, usize); 4] = [(50, 2, 2), (36, 3, 2), (50, 3, 3), (50, 4, 3)];
     static MADE: [OnceLock<ParameterSet>; SETS.len()] = [const { OnceLock::new() }; SETS.len()];
-    MADE.iter().zip(SETS).map(|(made, (bits, count))| made.get_or_init(|| ParameterSet::new(256, bits, count)))
+    let sets = MADE.iter().zip(SETS);
+    sets.map(|(made, (bits, count, digits))| made.get_or_init(|| ParameterSet::new(256, bits, count, digits)))
 }
 
 /// The rings that the protocols use, and the ends.

@@ -75,6 +75,15 @@ fn small_coefficients_are_transformed_as_their_residues() {
         ntt.forward_small(&small, &mut out);
         assert_eq!(out, due);
     }
+    for (degree, few) in [(64, 5), (1024, 0), (1024, 16), (4096, 64), (4096, 127), (4096, 129), (8192, 32)] {
+        let ntt = Ntt::new(degree, primes(50, degree, 1)[0]).unwrap();
+        let mut small: Vec<i32> = (0..degree).map(|i| [i32::MIN, -1, 7, i32::MAX, 5][i % 5]).collect();
+        small[few..].fill(0);
+        let [mut due, mut out] = [(); 2].map(|()| vec![7; degree]);
+        ntt.forward_small(&small, &mut due);
+        ntt.forward_small(&small[..few], &mut out);
+        assert_eq!(out, due, "{few} coefficients of {degree}");
+    }
 }
 
 #[test]

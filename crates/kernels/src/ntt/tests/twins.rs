@@ -19,10 +19,19 @@ struct Data {
 }
 
 /// What they give, in the order of `KERNELS`.
-type Results = [Vec<u64>; 8];
+type Results = [Vec<u64>; 9];
 
-const KERNELS: [&str; 8] =
-    ["forward", "inverse", "multiply", "scale", "add_products", "forward_small", "residues", "residues of i128"];
+const KERNELS: [&str; 9] = [
+    "forward",
+    "inverse",
+    "multiply",
+    "scale",
+    "add_products",
+    "forward_small",
+    "residues",
+    "residues of i128",
+    "forward_small of few",
+];
 
 impl Data {
     /// Random data for kind 0, data at the ends of what is allowed for others.
@@ -60,6 +69,12 @@ impl Data {
         [(&a[..], &b[..]), (b, c), (c, a), (a, a)].repeat(self.repeats)
     }
 
+    /// Fewer small coefficients than the degree, in most cases as few as short transforms take.
+    fn few(&self) -> &[i32] {
+        let most = if self.repeats == 7 { self.small.len() } else { vector::SHORT.min(self.small.len()) };
+        &self.small[..(most >> (self.repeats / 2)).saturating_sub(self.repeats % 2)]
+    }
+
     /// With the twin of an instruction set.
     fn run(&self, isa: Isa) -> Results {
         let [a, b, _] = &self.residues;
@@ -74,6 +89,7 @@ impl Data {
         ntt.forward_small(&self.small, &mut out[5]);
         ntt.residues(&self.narrow, &mut out[6]);
         ntt.residues(&self.wide, &mut out[7]);
+        ntt.forward_small(self.few(), &mut out[8]);
         out
     }
 
@@ -98,6 +114,12 @@ impl Data {
                 elements::residues::<Checked<N>, _>(prime, powers, &self.wide, &mut out[7]),
             ]
         };
+        if degree >= vector::CHUNK && self.few().len() <= vector::SHORT {
+            // SAFETY: as above, with whole chunks.
+            unsafe { vector::forward_short::<Checked<N>>(&tables, self.few(), out[8].as_mut_ptr(), degree) };
+        } else {
+            out[8] = self.run(Isa::Portable)[8].clone();
+        }
         // There is no rest: the degree is whole vectors.
         assert_eq!(done, [degree; 5]);
         Some(out)
@@ -145,7 +167,7 @@ fn every_intermediate_is_exact() {
         for (prime, kind) in
             primes(bits, 1 << log, 1).into_iter().flat_map(|prime| (0..5).map(move |kind| (prime, kind)))
         {
-            let data = Data::new(1 << log, prime, 5, kind);
+            let data = Data::new(1 << log, prime, 5 + u64::from(kind), kind);
             let due = data.run(Isa::Portable);
             for got in [data.run_checked::<4>(), data.run_checked::<8>()].into_iter().flatten() {
                 compare(&due, &got, &format!("degree 2^{log}, modulo {prime}, kind {kind}, checked"));

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use covey_kernels::threads;
 use covey_ring::Word;
 use covey_rlwe::packing::Tile;
-use covey_rlwe::{Ciphertext, EncodedWeights, Error, PublicKey, SecretKey, respond};
+use covey_rlwe::{Ciphertext, EncodedWeights, Error, GaloisKey, Merger, PublicKey, SecretKey, respond};
 use covey_transport::Phase as StepKind;
 use zeroize::Zeroizing;
 
@@ -21,10 +22,10 @@ pub(in crate::two_party) type Keys = HashMap<u32, Key>;
 /// One party's part of a pair of keys.
 #[derive(Clone)]
 pub(in crate::two_party) enum Key {
-    /// P0's.
-    Public(Arc<PublicKey>),
-    /// P1's.
-    Secret(Arc<SecretKey>),
+    /// P0's, with the Galois keys from level 0 on that it has.
+    Public(Arc<PublicKey>, Vec<Arc<GaloisKey>>),
+    /// P1's, with the number of Galois keys that it has sent.
+    Secret(Arc<SecretKey>, u32),
 }
 
 /// A party's share of the results of every response.
@@ -43,7 +44,12 @@ struct Exchange<'a, W> {
 /// What a party brings.
 enum Side<'a, W> {
     /// P0: the weights.
-    Weights { key: Arc<PublicKey>, transforms: &'a Transforms<'a>, ciphertexts: Vec<Ciphertext> },
+    Weights {
+        key: Arc<PublicKey>,
+        galois_keys: Vec<Arc<GaloisKey>>,
+        transforms: &'a Transforms<'a>,
+        ciphertexts: Vec<Ciphertext>,
+    },
     /// P1: the values `[batch, in_channels, height, width]`.
     Values { key: Arc<SecretKey>, x: &'a [W] },
 }
@@ -54,57 +60,57 @@ struct Transforms<'a> {
     weight: &'a (dyn Fn(usize) -> i64 + Sync),
     /// Whether any tiles have weights in common.
     shares: bool,
-    /// The tile they were last made for, and those that are kept, by response: of a tile's first ones, as many as may be.
+    /// The tile they were last made for, and those that are kept, by sum: of a tile's first ones, as many as may be.
     kept: Mutex<(Option<&'a Tile>, Vec<Place>)>,
 }
 
-/// The weights of a response, one polynomial for each of its ciphertexts.
-type OfResponse = Arc<Vec<EncodedWeights>>;
+/// The weights of a sum, one polynomial for each of its ciphertexts.
+type OfSum = Arc<Vec<EncodedWeights>>;
 
 /// Where they are kept: whoever wants them first makes them, and others wait.
-type Place = Arc<Mutex<Option<OfResponse>>>;
+type Place = Arc<Mutex<Option<OfSum>>>;
 
 impl<'a> Transforms<'a> {
     fn new(weight: &'a (dyn Fn(usize) -> i64 + Sync), lattice: &Lattice) -> Self {
         Transforms { weight, shares: lattice.packing.runs().any(|run| run.len() > 1), kept: Mutex::default() }
     }
 
-    /// Those of a tile's response, one for each of its ciphertexts. Tiles of the same weights, one after the other, share them.
-    fn of(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Result<OfResponse, Error> {
-        let Some(place) = self.place(lattice, tile, response) else { return self.made(lattice, tile, response) };
+    /// Those of a tile's sum, one for each of its ciphertexts. Tiles of the same weights, one after the other, share them.
+    fn of(&self, lattice: &'a Lattice, tile: &'a Tile, sum: usize) -> Result<OfSum, Error> {
+        let Some(place) = self.place(lattice, tile, sum) else { return self.made(lattice, tile, sum) };
         let mut kept = place.lock().unwrap_or_else(PoisonError::into_inner);
         match &*kept {
             Some(known) => Ok(known.clone()),
             None => {
-                let made = self.made(lattice, tile, response)?;
+                let made = self.made(lattice, tile, sum)?;
                 *kept = Some(made.clone());
                 Ok(made)
             }
         }
     }
 
-    /// Where those of a tile's response are kept, if they are.
-    fn place(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Option<Place> {
+    /// Where those of a tile's sum are kept, if they are.
+    fn place(&self, lattice: &'a Lattice, tile: &'a Tile, sum: usize) -> Option<Place> {
         let bytes = tile.inputs() * EncodedWeights::bytes(lattice.parameters.set(), lattice.packing.weight_step(tile));
-        if !self.shares || (response + 1) * bytes > TRANSFORMS {
+        if !self.shares || (sum + 1) * bytes > TRANSFORMS {
             return None;
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.0.is_some_and(|last| last.same_weights(tile)) {
             *kept = (Some(tile), Vec::new());
         }
-        if kept.1.len() <= response {
-            kept.1.resize_with(response + 1, Arc::default);
+        if kept.1.len() <= sum {
+            kept.1.resize_with(sum + 1, Arc::default);
         }
-        kept.1.get(response).cloned()
+        kept.1.get(sum).cloned()
     }
 
-    fn made(&self, lattice: &'a Lattice, tile: &'a Tile, response: usize) -> Result<OfResponse, Error> {
+    fn made(&self, lattice: &'a Lattice, tile: &'a Tile, sum: usize) -> Result<OfSum, Error> {
         let (packing, parameters) = (&lattice.packing, &lattice.parameters);
         let step = packing.weight_step(tile);
-        let mut polynomial = Zeroizing::new(vec![0; packing.degree() / step]);
+        let mut polynomial = Zeroizing::new(vec![0; packing.weights_len(tile)]);
         let encode = |input| {
-            packing.pack_weights(tile, response, input, self.weight, &mut polynomial);
+            packing.pack_weights(tile, sum, input, self.weight, &mut polynomial);
             EncodedWeights::new(parameters, &polynomial, step)
         };
         Ok(Arc::new((0..tile.inputs()).map(encode).collect::<Result<Vec<_>, _>>()?))
@@ -127,36 +133,62 @@ impl<W: Word> Exchange<'_, W> {
 
     /// P0's message, and the masks.
     fn responses(&self) -> Result<(Vec<u8>, Results), Error> {
-        let Side::Weights { key, transforms, ciphertexts } = &self.side else { return Ok(Default::default()) };
+        let Side::Weights { key, galois_keys, transforms, ciphertexts } = &self.side else {
+            return Ok(Default::default());
+        };
+        let (tile, levels) = (self.tile, self.tile.levels() as usize);
+        let products = |sum| -> Result<_, Error> {
+            let encoded = transforms.of(self.lattice, tile, sum)?;
+            let positions = self.lattice.packing.sum_results(tile, sum);
+            Ok((encoded, positions.into_iter().map(|at| at as usize).collect::<Vec<_>>()))
+        };
         let parameters = &self.lattice.parameters;
-        let mut message = Vec::with_capacity(self.lattice.sizes(self.tile).down);
-        let mut masks = Vec::with_capacity(self.tile.responses());
-        for response in 0..self.tile.responses() {
-            let encoded = transforms.of(self.lattice, self.tile, response)?;
-            let products: Vec<_> = ciphertexts.iter().zip(&*encoded).collect();
-            let (bytes, mask) = respond(parameters, key, &products, &self.positions(response))?;
+        let answers = each_of(tile.responses(), |response| {
+            let mut sums = tile.sums_of(response);
+            if levels == 0 {
+                let (encoded, positions) = products(sums.start)?;
+                let pairs: Vec<_> = ciphertexts.iter().zip(&*encoded).collect();
+                return respond(parameters, key, &pairs, &positions);
+            }
+            let mut merger = Merger::new(parameters, key, &galois_keys[..levels])?;
+            sums.try_for_each(|sum| {
+                let (encoded, positions) = products(sum)?;
+                let pairs: Vec<_> = ciphertexts.iter().zip(&*encoded).collect();
+                merger.add(&pairs, &positions)
+            })?;
+            Ok(merger.finish())
+        })?;
+        let mut message = Vec::with_capacity(self.lattice.sizes(tile).down);
+        let mut masks = Vec::with_capacity(answers.len());
+        for (bytes, mask) in answers {
             message.extend_from_slice(&bytes);
             masks.push(mask);
         }
         Ok((message, masks))
     }
 
-    fn positions(&self, response: usize) -> Vec<usize> {
-        let positions = self.lattice.packing.results(self.tile, response);
-        positions.into_iter().map(|position| position as usize).collect()
-    }
-
     /// P1's results.
     fn decrypted(&self, message: &[u8]) -> Result<Results, Error> {
         let Side::Values { key, .. } = &self.side else { return Ok(Vec::new()) };
         let mut rest = message;
-        let one = |response| {
+        let parts = (0..self.tile.responses()).map(|response| {
             let bytes = self.lattice.parameters.response_bytes(self.tile.results_len(response));
-            let part = rest.split_off(..bytes.min(rest.len())).unwrap_or_default();
-            key.decrypt(&self.lattice.parameters, part, &self.positions(response))
-        };
-        (0..self.tile.responses()).map(one).collect()
+            rest.split_off(..bytes.min(rest.len())).unwrap_or_default()
+        });
+        let parts: Vec<&[u8]> = parts.collect();
+        each_of(parts.len(), |response| {
+            let positions = self.lattice.packing.results(self.tile, response);
+            let positions: Vec<_> = positions.into_iter().map(|at| at as usize).collect();
+            key.decrypt(&self.lattice.parameters, parts[response], &positions)
+        })
     }
+}
+
+/// What `make` gives for 0..count, computed on all threads.
+fn each_of<T: Send>(count: usize, make: impl Fn(usize) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
+    let mut made: Vec<Option<Result<T, Error>>> = (0..count).map(|_| None).collect();
+    threads::each(made.iter_mut().enumerate().collect(), |(index, place)| *place = Some(make(index)));
+    made.into_iter().flatten().collect()
 }
 
 impl<W: Word> Machine for Exchange<'_, W> {
@@ -276,10 +308,13 @@ impl<W: Word> TwoParty<W> {
         }
         let transforms: Vec<Transforms> = maps.iter().map(|map| Transforms::new(map.weight, map.lattice)).collect();
         let side = |map: usize| match &keys[map] {
-            Key::Public(key) => {
-                Side::Weights { key: key.clone(), transforms: &transforms[map], ciphertexts: Vec::new() }
-            }
-            Key::Secret(key) => Side::Values { key: key.clone(), x: maps[map].x },
+            Key::Public(key, galois_keys) => Side::Weights {
+                key: key.clone(),
+                galois_keys: galois_keys.clone(),
+                transforms: &transforms[map],
+                ciphertexts: Vec::new(),
+            },
+            Key::Secret(key, _) => Side::Values { key: key.clone(), x: maps[map].x },
         };
         let mut across: Vec<Vec<W>> = maps.iter().map(|map| vec![W::ZERO; map.outputs]).collect();
         let mut failure = None;
@@ -325,27 +360,53 @@ impl<W: Word> TwoParty<W> {
         }
     }
 
-    /// This party's key of the layer's set. P1 makes them and sends the public one, once in a session.
+    /// This party's keys of the layer's set. P1 makes them and sends the public ones, each once in a session.
     fn key(&mut self, lattice: &Lattice) -> Result<Key> {
         let (set, number) = (lattice.parameters.set(), lattice.set);
-        if let Some(key) = self.keys.get(&number) {
-            return Ok(key.clone());
-        }
-        let key = if self.party.role == 1 {
-            let key = SecretKey::new(set).map_err(|error| failed(&error))?;
-            let message = key.public_key().map_err(|error| failed(&error))?;
-            self.party.scheduler.make_material(|endpoint| Ok(endpoint.send(0, StepKind::Offline, message)?))?;
-            Key::Secret(Arc::new(key))
-        } else {
-            let mut message = Vec::new();
-            self.party.scheduler.make_material(|endpoint| {
-                message = endpoint.recv(1, StepKind::Offline, set.public_key_bytes())?;
-                Ok(())
-            })?;
-            Key::Public(Arc::new(PublicKey::read(set, &message).map_err(|error| self.broken(&error))?))
+        let mut key = match self.keys.remove(&number) {
+            Some(key) => key,
+            None if self.party.role == 1 => {
+                let key = SecretKey::new(set).map_err(|error| failed(&error))?;
+                self.send_key(key.public_key())?;
+                Key::Secret(Arc::new(key), 0)
+            }
+            None => {
+                let message = self.receive_key(set.public_key_bytes())?;
+                let key = PublicKey::read(set, &message).map_err(|error| self.broken(&error))?;
+                Key::Public(Arc::new(key), Vec::new())
+            }
         };
+        match &mut key {
+            Key::Secret(key, sent) => {
+                for level in *sent..lattice.packing.levels() {
+                    self.send_key(key.galois_key(level))?;
+                    *sent = level + 1;
+                }
+            }
+            Key::Public(_, galois_keys) => {
+                for level in galois_keys.len() as u32..lattice.packing.levels() {
+                    let message = self.receive_key(set.galois_key_bytes())?;
+                    let key = GaloisKey::read(set, level, &message).map_err(|error| self.broken(&error))?;
+                    galois_keys.push(Arc::new(key));
+                }
+            }
+        }
         self.keys.insert(number, key.clone());
         Ok(key)
+    }
+
+    fn send_key(&mut self, message: Result<Vec<u8>, Error>) -> Result<()> {
+        let message = message.map_err(|error| failed(&error))?;
+        self.party.scheduler.make_material(|endpoint| Ok(endpoint.send(0, StepKind::Offline, message)?))
+    }
+
+    fn receive_key(&mut self, bytes: usize) -> Result<Vec<u8>> {
+        let mut message = Vec::new();
+        self.party.scheduler.make_material(|endpoint| {
+            message = endpoint.recv(1, StepKind::Offline, bytes)?;
+            Ok(())
+        })?;
+        Ok(message)
     }
 }
 

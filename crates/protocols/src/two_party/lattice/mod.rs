@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use covey_kernels::threads;
 use covey_ring::{Ring, wire};
 use covey_rlwe::packing::{Map, Packing, Price, Tile};
-use covey_rlwe::{EncodedWeights, ParameterSet, Parameters, WeightBound};
+use covey_rlwe::{EncodedWeights, GaloisKey, LEVELS, ParameterSet, Parameters, WeightBound};
 use covey_transport::Phase as StepKind;
 
 use super::{linear, plan, product};
@@ -82,15 +82,29 @@ fn choose(geometry: &Geometry, batch: usize, bits: u32, ring: Ring, bits_per_sec
         Geometry::Conv2d(conv) => Map::Convolution(conv),
         Geometry::Dense { inputs, outputs } => Map::Dense { inputs, outputs },
     };
-    let candidates = (0..).zip(ParameterSet::all()).filter_map(|(number, set)| {
+    let candidates = (0..).zip(ParameterSet::all()).flat_map(|(number, set)| {
         // Prices depend on the ring and the set alone.
-        let least = Parameters::with_set(set, ring, WeightBound { bits, terms: 1 })?;
-        let price = price(&least, bits_per_second);
-        let packing = Packing::choose(&map, batch, set.degree(), &price);
-        let terms = packing.weights_per_response() as u64;
-        let parameters = Parameters::with_set(set, ring, WeightBound { bits, terms })?;
-        let nanoseconds = packing.nanoseconds(&price);
-        Some(Lattice { set: number, parameters, packing, nanoseconds })
+        let least = Parameters::with_set(set, ring, WeightBound { bits, terms: 1 });
+        let price = least.as_ref().map(|least| price(least, bits_per_second));
+        let most = least.map_or(0, |least| least.levels());
+        // Without merging, and with it where that differs.
+        let levels = [0, most].into_iter().take(if most == 0 { 1 } else { 2 });
+        let map = &map;
+        levels.filter_map(move |levels| {
+            let price = price.as_ref()?;
+            let packing = Packing::choose(map, batch, set.degree(), price, levels);
+            let terms = packing.weights_per_sum() as u64;
+            let parameters = Parameters::with_set(set, ring, WeightBound { bits, terms })?;
+            if packing.levels() > parameters.levels() || (levels > 0 && packing.levels() == 0) {
+                return None;
+            }
+            // A layer is merged only if that pays for the Galois keys, which other layers may need too.
+            let keys = u64::from(packing.levels());
+            let keys_ns =
+                price.nanoseconds(8 * set.galois_key_bytes() as u64 * keys) + u128::from(galois_key_ns(set) * keys);
+            let nanoseconds = packing.nanoseconds(price) + keys_ns;
+            Some(Lattice { set: number, parameters, packing, nanoseconds })
+        })
     });
     let candidates = candidates.filter(|lattice| lattice.longest() <= MESSAGE);
     candidates.min_by_key(|lattice| (!lattice.hides(), lattice.nanoseconds, lattice.set))
@@ -102,6 +116,7 @@ fn price(parameters: &Parameters, bits_per_second: u64) -> Price {
     let set = parameters.set();
     let residues = set.degree() as u64 * set.primes().count() as u64;
     let picoseconds = |each: u64| residues * each / 1000;
+    let merged = set.degree() as u64 * (4 + 2 * set.gadget() as u64);
     let [result_bits, last_bits] = parameters.response_widths().map(u64::from);
     Price {
         input_bits: 8 * (set.ciphertexts_bytes(1) - set.ciphertexts_bytes(0)) as u64,
@@ -110,11 +125,23 @@ fn price(parameters: &Parameters, bits_per_second: u64) -> Price {
         encryption_ns: picoseconds(21_000),
         transform_ns: picoseconds(3_500),
         product_ns: picoseconds(850),
-        response_ns: picoseconds(25_000),
-        decryption_ns: picoseconds(17_000),
+        sum_ns: picoseconds(20_000),
+        // Transforms of each digit modulo two primes, and back those of both polynomials.
+        merge_ns: merged * 5,
+        decryption_ns: picoseconds(22_000),
         // A bit takes both parties' processors 0.4 ns beside its time on the network.
         bits_per_second: 1_000_000_000_000 / (1_000_000_000_000 / bits_per_second.max(1) + 400),
     }
+}
+
+/// What making and reading a Galois key takes.
+fn galois_key_ns(set: &ParameterSet) -> u64 {
+    2 * (set.degree() * set.gadget()) as u64 * 21
+}
+
+/// The number of a public key: that of a set, or its Galois key of a level.
+fn key_number(set: u32, level: Option<u32>) -> u32 {
+    set * (LEVELS + 1) + level.map_or(0, |level| 1 + level)
 }
 
 /// The lattice's way for a layer, where the options or its cost call for it. Weights that are shared have products across in both
@@ -163,7 +190,8 @@ impl Lattice {
         let mut layout = Layout::default();
         layout.bytes(Step::Online(0), 1, 0, sizes.up);
         layout.bytes(Step::Online(1), 0, 1, sizes.down);
-        layout.public_key(self.set);
+        layout.public_key(key_number(self.set, None));
+        (0..self.packing.levels()).for_each(|level| layout.public_key(key_number(self.set, Some(level))));
         layout.exposes(Exposure::of(sizes.results as u64, self.parameters.statistical_distance_bits(1)));
         layout
     }
@@ -207,11 +235,12 @@ impl Lattice {
             largest.map(|bytes| bytes * self.packing.tiles().len().min(self.at_once(options)) as u64);
         let transforms = |tile: &Tile| {
             let each = EncodedWeights::bytes(self.parameters.set(), self.packing.weight_step(tile)) as u64;
-            let (all, one) = (tile.inputs() * tile.responses(), tile.inputs());
-            let at_once = threads::in_use().min(self.packing.tiles().len()) as u64;
+            let (all, one) = (tile.inputs() * tile.sums(), tile.inputs());
+            let at_once = threads::in_use().min(self.packing.tiles().len() * tile.responses()) as u64;
             (each * all as u64).min(TRANSFORMS as u64) + each * one as u64 * at_once
         };
-        [weights + self.packing.tiles().iter().map(transforms).max().unwrap_or(0), values]
+        let keys = self.packing.levels() as usize * GaloisKey::bytes(self.parameters.set());
+        [weights + keys as u64 + self.packing.tiles().iter().map(transforms).max().unwrap_or(0), values]
     }
 }
 
@@ -236,13 +265,15 @@ fn cost(maps: &[&Lattice], options: &Options) -> Cost {
     cost
 }
 
-/// What sending public keys costs, a bit for each set.
+/// What sending public keys costs, a bit for each.
 pub(super) fn keys_cost(public_keys: u32) -> Cost {
     let mut cost = Cost::default();
-    for (number, set) in ParameterSet::all().enumerate() {
-        if public_keys >> number & 1 == 1 {
+    for (set, parameters) in (0..).zip(ParameterSet::all()) {
+        let galois = (0..LEVELS).map(|level| (key_number(set, Some(level)), parameters.galois_key_bytes()));
+        let all = std::iter::once((key_number(set, None), parameters.public_key_bytes())).chain(galois);
+        for (_, bytes) in all.filter(|(number, _)| public_keys >> number & 1 == 1) {
             let traffic = cost.links.entry((StepKind::Offline, 1, 0)).or_insert(Traffic { bytes: 0, messages: 0 });
-            traffic.bytes += set.public_key_bytes() as u64;
+            traffic.bytes += bytes as u64;
             traffic.messages += 1;
         }
     }
