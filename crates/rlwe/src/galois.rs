@@ -21,7 +21,7 @@ pub struct GaloisKey {
     set: &'static ParameterSet,
     level: u32,
     /// For each prime of q' and each digit, an encryption of σ(s) times the digit's worth in that prime's residue.
-    polynomials: Vec<Ciphertext>,
+    pub(crate) polynomials: Vec<Ciphertext>,
 }
 
 impl SecretKey {

@@ -22,7 +22,7 @@ use crate::encryption::Ciphertext;
 use crate::error::Error;
 use crate::galois::{GaloisKey, automorphism, rotated};
 use crate::keys::PublicKey;
-use crate::parameters::{MERGED_PRIMES, Parameters};
+use crate::parameters::{MERGED_PRIMES, ParameterSet, Parameters};
 use crate::residues::{Merged, add, halved, subtract};
 use crate::response::{EncodedWeights, Masked, packed};
 
@@ -36,9 +36,9 @@ pub fn residue(sum: usize, levels: u32) -> usize {
 }
 
 /// A sum, or several that are merged, modulo q': for each prime N coefficients.
-struct Sum {
-    c0: Vec<u64>,
-    c1: Vec<u64>,
+pub(crate) struct Sum {
+    pub c0: Vec<u64>,
+    pub c1: Vec<u64>,
 }
 
 /// P0's merging of one response.
@@ -73,6 +73,13 @@ impl<'a> Merger<'a> {
         let waiting = (0..=galois_keys.len()).map(|_| None).collect();
         let (positions, mask) = (Vec::new(), Zeroizing::default());
         Ok(Merger { parameters, key, galois_keys, waiting, positions, mask, sums: 0 })
+    }
+
+    /// Bytes of memory that merging takes beside the message: sums that wait, one that is added, and the digits of one.
+    pub fn bytes(set: &ParameterSet, levels: u32) -> usize {
+        let sums = 2 * MERGED_PRIMES * (levels as usize + 2);
+        let digits = MERGED_PRIMES * set.gadget();
+        set.degree() * (sums + digits) * size_of::<u64>() + 2 * set.residues() * size_of::<u64>()
     }
 
     fn levels(&self) -> u32 {
@@ -128,7 +135,7 @@ impl<'a> Merger<'a> {
     }
 
     /// A masked sum modulo q', its results at multiples of 2^k.
-    fn sum(&self, mut masked: Masked, positions: &[usize]) -> Sum {
+    pub(crate) fn sum(&self, mut masked: Masked, positions: &[usize]) -> Sum {
         let (set, before) = (self.parameters.set(), (1 << self.levels()) - 1);
         let degree = set.degree();
         let mut c0 = vec![0; MERGED_PRIMES * degree];

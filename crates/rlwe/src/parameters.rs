@@ -40,6 +40,9 @@ pub struct ParameterSet {
 }
 
 impl ParameterSet {
+    /// How many sets there are.
+    pub const COUNT: usize = SETS.len();
+
     /// The sets, from the one with the shortest messages.
     pub fn all() -> impl Iterator<Item = &'static ParameterSet> {
         static MADE: [OnceLock<ParameterSet>; SETS.len()] = [const { OnceLock::new() }; SETS.len()];

@@ -36,7 +36,7 @@ FRACTION = 10
 """Fractional bits, and so the bits that a shift after a product drops."""
 
 WEIGHT_BITS = 12
-"""Of a convolution's weights at most, as of trained networks. Wider ones take larger parameters of lattice encryption."""
+"""Of a convolution's weights at most, as of trained networks. Wider ones take larger sets of lattice encryption."""
 
 TABLE_FRACTION = 12
 """Fractional bits of what tables take and give."""

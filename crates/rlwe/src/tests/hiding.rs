@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::measured::{error, hidden_noise};
 use super::*;
+use crate::galois::automorphism;
 use crate::response::{FLOODING, Sums};
 
 /// Kolmogorov and Smirnov's statistic of two samples of equal size, times √(n/2). Above 2.5 with a probability of 8e-6.
@@ -154,6 +155,13 @@ fn no_seed_and_no_mask_occurs_twice() {
     for _ in 0..50 {
         let (secret, public) = keys(set);
         assert!(seeds.insert(secret.public_key().unwrap()[..16].to_vec()));
+        for level in [0, 0, 1] {
+            let message = secret.galois_key(level).unwrap();
+            assert!(seeds.insert(message[..16].to_vec()));
+            let key = GaloisKey::read(set, level, &message).unwrap();
+            let parts = key.polynomials.iter().flat_map(|digit| digit.a.chunks(4).chain(digit.b.chunks(4)));
+            parts.for_each(|part| assert!(blocks.insert(part.to_vec())));
+        }
         let messages = vec![vec![0; 256]; 3];
         let message = secret.encrypt(&parameters, &messages).unwrap();
         assert!(seeds.insert(message[..16].to_vec()));
@@ -199,6 +207,28 @@ fn every_encryption_has_errors() {
     let (secret, public) = keys(set);
     let zeros = vec![0; degree];
     check_errors("public key", &rest(set, &public.0.b, &public.0.a, &secret.evaluations, &zeros));
+
+    // A digit's polynomial has the image of s times the digit's worth, modulo its own prime.
+    let prime = set.primes().next().unwrap();
+    let mut small = secret.evaluations[..degree].to_vec();
+    set.transforms()[0].inverse(&mut small);
+    for level in [0, 3] {
+        let key = GaloisKey::read(set, level, &secret.galois_key(level).unwrap()).unwrap();
+        let (digits, bits) = set.digits();
+        let mut image = vec![0; degree];
+        automorphism(level, prime, &small, &mut image);
+        assert_eq!(key.polynomials.len(), 2 * digits);
+        let mut all = Vec::new();
+        for (index, polynomial) in key.polynomials.iter().enumerate() {
+            let worth = if index < digits { 1 << (index as u32 * bits) } else { 0 };
+            let mut plain = image.clone();
+            set.transforms()[0].scale(&mut plain, worth);
+            let errors = rest(set, &polynomial.b, &polynomial.a, &secret.evaluations, &plain);
+            check_errors("Galois key", &errors);
+            assert!(!all.contains(&errors));
+            all.push(errors);
+        }
+    }
 
     // Zeros are not rounded.
     let message = secret.encrypt(&parameters, &[&zeros]).unwrap();

@@ -9,6 +9,7 @@ use super::*;
 use crate::galois::{automorphism, rotated};
 use crate::merging::residue;
 use crate::residues::{Merged, halved};
+use crate::response::Masked;
 
 fn galois_keys(secret: &SecretKey, levels: u32) -> Vec<Arc<GaloisKey>> {
     let read = |level| GaloisKey::read(secret.set(), level, &secret.galois_key(level).unwrap()).unwrap();
@@ -91,14 +92,16 @@ fn merged_results_are_exact_in_every_ring_and_set() {
 #[test]
 fn merged_errors_stay_within_their_bound() {
     let mut draws = Draws::new(61);
+    let bytes: Vec<usize> = ParameterSet::all().map(ParameterSet::galois_key_bytes).collect();
+    assert_eq!(bytes, [204_816, 147_472, 614_416, 614_416]);
     for (set, bits) in ParameterSet::all().zip([37, 37, 64, 64]) {
         let (ring, bound) = (Ring::Pow2(bits), WeightBound { bits: 4, terms: 2 * set.degree() as u64 });
         let parameters = Parameters::with_set(set, ring, bound).unwrap();
         assert_eq!(parameters.levels(), LEVELS, "{ring}, {} primes", set.primes().count());
-        let mut sums = sums(&mut draws, ring, set.degree(), 6, 3);
+        let mut sums = sums(&mut draws, ring, set.degree(), 6, LEVELS);
         sums.iter_mut().for_each(|sum| sum.weights.iter_mut().for_each(|weights| weights[64..].fill(0)));
-        let largest = check(&parameters, &sums, 3);
-        assert!(largest > 0.4, "{ring}: {largest}");
+        let largest = check(&parameters, &sums, LEVELS);
+        assert!(largest > 0.3, "{ring}: {largest}");
     }
 }
 
@@ -111,26 +114,86 @@ fn wider_rings_than_key_switching_serves_are_not_merged() {
     assert_eq!(levels(44), Some(0));
 }
 
-/// What is not a result has no part in the message: c0 there could be anything, and P1 sees the same.
+/// P0 keeps nothing of c0 but the results, which are masked.
 #[test]
 fn nothing_but_results_is_left_of_c0() {
-    let set = small_sets().next().unwrap();
+    let set = small_sets().nth(1).unwrap();
     let parameters = Parameters::with_set(set, Ring::Pow2(32), WeightBound { bits: 4, terms: 512 }).unwrap();
     let (secret, public) = keys(set);
     let galois_keys = galois_keys(&secret, 2);
-    let mut merger = Merger::new(&parameters, &public, &galois_keys).unwrap();
+    let merger = Merger::new(&parameters, &public, &galois_keys).unwrap();
     let mut draws = Draws::new(62);
-    let all = sums(&mut draws, Ring::Pow2(32), 256, 4, 2);
-    let mut positions = Vec::new();
-    for (index, sum) in all.iter().enumerate() {
-        merger.add(&[], &sum.positions).unwrap();
-        positions.extend(sum.positions.iter().map(|at| at - 3 + residue(index, 2)));
+    let message = secret.encrypt(&parameters, &[draws.messages(Ring::Pow2(32), 256)]).unwrap();
+    let [ciphertext] = &Ciphertext::read(set, &message, 1).unwrap()[..] else { panic!("one was read") };
+    let weights = EncodedWeights::new(&parameters, &draws.weights(4, 256), 1).unwrap();
+    let positions = [3, 7, 103, 255];
+    let masked = Masked::new(&parameters, &public, &[(ciphertext, &weights)], &positions).unwrap();
+    let sum = merger.sum(masked, &positions);
+    for (at, &value) in sum.c0.iter().enumerate() {
+        assert_eq!(value != 0, positions.contains(&(at % 256 + 3)), "coefficient {at}");
     }
-    let (response, mask) = merger.finish();
-    let results = secret.decrypt(&parameters, &response, &positions).unwrap();
-    // Products of nothing: the masks alone.
-    assert!(results.iter().zip(&*mask).all(|(&result, &mask)| result == mask.wrapping_neg() & 0xffff_ffff));
-    assert_eq!(mask.iter().collect::<std::collections::HashSet<_>>().len(), mask.len());
+}
+
+/// The noise of key switching alone, modulo q', against its bound: of random polynomials, and of one whose digits are as large as can be,
+/// where the root of its mean square is near that of the bound.
+#[test]
+fn noise_of_key_switching_is_as_large_as_its_bound_says() {
+    for set in ParameterSet::all() {
+        let (degree, primes) = (set.degree(), set.primes().take(2).collect::<Vec<u64>>());
+        let secret = SecretKey::new(set).unwrap();
+        let ((digits, bits), level) = (set.digits(), 2);
+        let key = GaloisKey::read(set, level, &secret.galois_key(level).unwrap()).unwrap();
+        // Digits of 2^(w − 1) − 1 below the highest, which is nearly half of the prime's, and of either sign.
+        let low: u64 = (0..digits as u32 - 1).map(|index| ((1 << (bits - 1)) - 1) << (index * bits)).sum();
+        let lower = bits * (digits as u32 - 1);
+        let largest = low + ((((primes[1] / 2) >> lower) - 1) << lower);
+        let random: Vec<u64> = Draws::new(64).words(2 * degree);
+        for extreme in [false, true] {
+            let residue = |at: usize| {
+                let (word, prime) = (random[at], primes[at / degree]);
+                match (extreme, word & 1) {
+                    (true, 0) => largest,
+                    (true, _) => prime - largest,
+                    (false, _) => word % prime,
+                }
+            };
+            let polynomial: Vec<u64> = (0..2 * degree).map(residue).collect();
+            let [mut c0, mut c1] = [(); 2].map(|()| vec![0; 2 * degree]);
+            key.switch(&polynomial, [&mut c0, &mut c1]);
+            // c0 − c1·s + d·σ(s): small, and the same modulo both primes.
+            let mut noises = Vec::new();
+            for (prime, ntt) in set.transforms()[..2].iter().enumerate() {
+                let at = prime * degree..(prime + 1) * degree;
+                let evaluations = secret.evaluations[at.clone()].to_vec();
+                let mut small = evaluations.clone();
+                ntt.inverse(&mut small);
+                let mut image = vec![0; degree];
+                automorphism(level, ntt.prime(), &small, &mut image);
+                ntt.forward(&mut image);
+                let mut product = c1[at.clone()].to_vec();
+                ntt.forward(&mut product);
+                ntt.multiply(&mut product, &evaluations);
+                let mut of_image = polynomial[at.clone()].to_vec();
+                ntt.forward(&mut of_image);
+                ntt.multiply(&mut of_image, &image);
+                let mut sums: Vec<u64> =
+                    product.iter().zip(&of_image).map(|(a, b)| (ntt.prime() - a + b) % ntt.prime()).collect();
+                ntt.inverse(&mut sums);
+                let centred =
+                    |value: u64| if value > ntt.prime() / 2 { value as i64 - ntt.prime() as i64 } else { value as i64 };
+                noises
+                    .push(sums.iter().zip(&c0[at]).map(|(a, b)| centred((a + b) % ntt.prime())).collect::<Vec<i64>>());
+            }
+            assert_eq!(noises[0], noises[1], "{} primes", set.primes().count());
+            let bound = crate::noise::key_switching(degree, set.gadget(), bits, 1);
+            let most = noises[0].iter().map(|noise| noise.abs()).max().unwrap() as f64;
+            let root = (noises[0].iter().map(|&noise| noise as f64 * noise as f64).sum::<f64>() / degree as f64).sqrt();
+            assert!(most < bound && root < 1.1 * bound / 10.6, "{most} {root} of {bound}");
+            // A uniform digit's root mean square is 0.58 of the largest; highest digits are smaller.
+            let near = if extreme { 0.75 } else { 0.4 };
+            assert!(root > near * bound / 10.6, "{} primes: {root} of {bound}", set.primes().count());
+        }
+    }
 }
 
 #[test]

@@ -15,8 +15,10 @@ fn messages_of_other_lengths_are_refused() {
     let key = secret.public_key().unwrap();
     let message = secret.encrypt(&parameters, &[[1; 256], [2; 256]]).unwrap();
     let (response, _) = respond(&parameters, &public, &[], &positions).unwrap();
+    let galois_key = secret.galois_key(1).unwrap();
     for (whole, read) in [
-        (&key, &(|bytes: &[u8]| PublicKey::read(set, bytes).err()) as &dyn Fn(&[u8]) -> Option<Error>),
+        (&galois_key, &(|bytes: &[u8]| GaloisKey::read(set, 1, bytes).err()) as &dyn Fn(&[u8]) -> Option<Error>),
+        (&key, &|bytes| PublicKey::read(set, bytes).err()),
         (&message, &|bytes| Ciphertext::read(set, bytes, 2).err()),
         (&response, &|bytes| secret.decrypt(&parameters, bytes, &positions).err()),
     ] {
@@ -50,6 +52,12 @@ fn residues_that_are_not_below_their_prime_are_refused() {
                     matches!(Ciphertext::read(set, &damaged, 1), Err(Error::Residue { prime: of, .. }) if of == prime)
                 );
                 assert!(matches!(PublicKey::read(set, &damaged), Err(Error::Residue { .. })));
+                if index < 2 {
+                    let mut damaged = secret.galois_key(0).unwrap();
+                    damaged[at..at + packed.len()].copy_from_slice(&packed);
+                    let read = GaloisKey::read(set, 0, &damaged);
+                    assert!(matches!(read, Err(Error::Residue { prime: of, .. }) if of == prime));
+                }
             }
         }
     }
@@ -133,4 +141,23 @@ fn a_position_counts_once() {
     let parameters = parameters(0);
     let (_, public) = keys(parameters.set());
     let _ = respond(&parameters, &public, &[], &[4, 7, 4]);
+}
+
+#[test]
+fn galois_keys_of_other_sets_are_refused() {
+    let (own, other) = (parameters(0), parameters(1).set());
+    let (_, public) = keys(own.set());
+    let (secret, _) = keys(other);
+    let key = GaloisKey::read(other, 0, &secret.galois_key(0).unwrap()).unwrap();
+    let keys = [std::sync::Arc::new(key)];
+    assert!(matches!(Merger::new(&own, &public, &keys), Err(Error::OtherSet { what: "a Galois key" })));
+}
+
+#[test]
+#[should_panic(expected = "levels of Galois keys")]
+fn galois_keys_of_other_levels_are_refused() {
+    let parameters = parameters(0);
+    let (secret, public) = keys(parameters.set());
+    let key = GaloisKey::read(parameters.set(), 1, &secret.galois_key(1).unwrap()).unwrap();
+    let _ = Merger::new(&parameters, &public, &[std::sync::Arc::new(key)]);
 }

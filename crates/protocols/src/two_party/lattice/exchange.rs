@@ -143,7 +143,7 @@ impl<W: Word> Exchange<'_, W> {
             Ok((encoded, positions.into_iter().map(|at| at as usize).collect::<Vec<_>>()))
         };
         let parameters = &self.lattice.parameters;
-        let answers = each_of(tile.responses(), |response| {
+        let answers = self.each_of(tile.responses(), |response| {
             let mut sums = tile.sums_of(response);
             if levels == 0 {
                 let (encoded, positions) = products(sums.start)?;
@@ -176,19 +176,22 @@ impl<W: Word> Exchange<'_, W> {
             rest.split_off(..bytes.min(rest.len())).unwrap_or_default()
         });
         let parts: Vec<&[u8]> = parts.collect();
-        each_of(parts.len(), |response| {
+        self.each_of(parts.len(), |response| {
             let positions = self.lattice.packing.results(self.tile, response);
             let positions: Vec<_> = positions.into_iter().map(|at| at as usize).collect();
             key.decrypt(&self.lattice.parameters, parts[response], &positions)
         })
     }
-}
 
-/// What `make` gives for 0..count, computed on all threads.
-fn each_of<T: Send>(count: usize, make: impl Fn(usize) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
-    let mut made: Vec<Option<Result<T, Error>>> = (0..count).map(|_| None).collect();
-    threads::each(made.iter_mut().enumerate().collect(), |(index, place)| *place = Some(make(index)));
-    made.into_iter().flatten().collect()
+    /// What `make` gives for 0..count, on all threads where tiles leave some idle.
+    fn each_of<T: Send>(&self, count: usize, make: impl Fn(usize) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
+        if self.lattice.packing.tiles().len() >= threads::in_use() {
+            return (0..count).map(make).collect();
+        }
+        let mut made: Vec<Option<Result<T, Error>>> = (0..count).map(|_| None).collect();
+        threads::each(made.iter_mut().enumerate().collect(), |(index, place)| *place = Some(make(index)));
+        made.into_iter().flatten().collect()
+    }
 }
 
 impl<W: Word> Machine for Exchange<'_, W> {
@@ -362,37 +365,35 @@ impl<W: Word> TwoParty<W> {
 
     /// This party's keys of the layer's set. P1 makes them and sends the public ones, each once in a session.
     fn key(&mut self, lattice: &Lattice) -> Result<Key> {
-        let (set, number) = (lattice.parameters.set(), lattice.set);
-        let mut key = match self.keys.remove(&number) {
-            Some(key) => key,
-            None if self.party.role == 1 => {
+        let (set, number, levels) = (lattice.parameters.set(), lattice.set, lattice.packing.levels());
+        if !self.keys.contains_key(&number) {
+            let key = if self.party.role == 1 {
                 let key = SecretKey::new(set).map_err(|error| failed(&error))?;
                 self.send_key(key.public_key())?;
                 Key::Secret(Arc::new(key), 0)
-            }
-            None => {
+            } else {
                 let message = self.receive_key(set.public_key_bytes())?;
                 let key = PublicKey::read(set, &message).map_err(|error| self.broken(&error))?;
                 Key::Public(Arc::new(key), Vec::new())
-            }
-        };
-        match &mut key {
-            Key::Secret(key, sent) => {
-                for level in *sent..lattice.packing.levels() {
-                    self.send_key(key.galois_key(level))?;
-                    *sent = level + 1;
+            };
+            self.keys.insert(number, key);
+        }
+        loop {
+            match self.keys.get(&number).cloned() {
+                Some(Key::Secret(key, sent)) if sent < levels => {
+                    self.send_key(key.galois_key(sent))?;
+                    self.keys.insert(number, Key::Secret(key, sent + 1));
                 }
-            }
-            Key::Public(_, galois_keys) => {
-                for level in galois_keys.len() as u32..lattice.packing.levels() {
+                Some(Key::Public(key, mut galois_keys)) if (galois_keys.len() as u32) < levels => {
                     let message = self.receive_key(set.galois_key_bytes())?;
-                    let key = GaloisKey::read(set, level, &message).map_err(|error| self.broken(&error))?;
-                    galois_keys.push(Arc::new(key));
+                    let read = GaloisKey::read(set, galois_keys.len() as u32, &message);
+                    galois_keys.push(Arc::new(read.map_err(|error| self.broken(&error))?));
+                    self.keys.insert(number, Key::Public(key, galois_keys));
                 }
+                Some(key) => return Ok(key),
+                None => unreachable!("it was made"),
             }
         }
-        self.keys.insert(number, key.clone());
-        Ok(key)
     }
 
     fn send_key(&mut self, message: Result<Vec<u8>, Error>) -> Result<()> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use covey_kernels::threads;
 use covey_ring::{Ring, wire};
 use covey_rlwe::packing::{Map, Packing, Price, Tile};
-use covey_rlwe::{EncodedWeights, GaloisKey, LEVELS, ParameterSet, Parameters, WeightBound};
+use covey_rlwe::{EncodedWeights, GaloisKey, LEVELS, Merger, ParameterSet, Parameters, WeightBound};
 use covey_transport::Phase as StepKind;
 
 use super::{linear, plan, product};
@@ -92,9 +92,17 @@ fn choose(geometry: &Geometry, batch: usize, bits: u32, ring: Ring, bits_per_sec
         let map = &map;
         levels.filter_map(move |levels| {
             let price = price.as_ref()?;
-            let packing = Packing::choose(map, batch, set.degree(), price, levels);
-            let terms = packing.weights_per_sum() as u64;
-            let parameters = Parameters::with_set(set, ring, WeightBound { bits, terms })?;
+            let found = |levels| {
+                let packing = Packing::choose(map, batch, set.degree(), price, levels);
+                let terms = packing.weights_per_sum() as u64;
+                let parameters = Parameters::with_set(set, ring, WeightBound { bits, terms })?;
+                Some((packing, parameters))
+            };
+            let (mut packing, mut parameters) = found(levels)?;
+            if packing.levels() > parameters.levels() {
+                // More weights leave less room than one.
+                (packing, parameters) = found(parameters.levels())?;
+            }
             if packing.levels() > parameters.levels() || (levels > 0 && packing.levels() == 0) {
                 return None;
             }
@@ -138,6 +146,9 @@ fn price(parameters: &Parameters, bits_per_second: u64) -> Price {
 fn galois_key_ns(set: &ParameterSet) -> u64 {
     2 * (set.degree() * set.gadget()) as u64 * 21
 }
+
+/// All of them have a bit in [`Layout::public_key`].
+const _: () = assert!(ParameterSet::COUNT * (LEVELS as usize + 1) <= u32::BITS as usize);
 
 /// The number of a public key: that of a set, or its Galois key of a level.
 fn key_number(set: u32, level: Option<u32>) -> u32 {
@@ -233,11 +244,15 @@ impl Lattice {
         let largest = of_tiles.fold([0; 2], |most, bytes| [most[0].max(bytes[0]), most[1].max(bytes[1])]);
         let [weights, values] =
             largest.map(|bytes| bytes * self.packing.tiles().len().min(self.at_once(options)) as u64);
+        let merging = |tile: &Tile| match tile.levels() {
+            0 => 0,
+            levels => Merger::bytes(self.parameters.set(), levels) as u64,
+        };
         let transforms = |tile: &Tile| {
             let each = EncodedWeights::bytes(self.parameters.set(), self.packing.weight_step(tile)) as u64;
             let (all, one) = (tile.inputs() * tile.sums(), tile.inputs());
             let at_once = threads::in_use().min(self.packing.tiles().len() * tile.responses()) as u64;
-            (each * all as u64).min(TRANSFORMS as u64) + each * one as u64 * at_once
+            (each * all as u64).min(TRANSFORMS as u64) + (each * one as u64 + merging(tile)) * at_once
         };
         let keys = self.packing.levels() as usize * GaloisKey::bytes(self.parameters.set());
         [weights + keys as u64 + self.packing.tiles().iter().map(transforms).max().unwrap_or(0), values]
