@@ -11,7 +11,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from covey.errors import UnsupportedError
-from covey.importers.onnx_node import BATCH
+from covey.importers.onnx_node import Scope
 from covey.ir import Value
 
 
@@ -33,6 +33,6 @@ def evaluate(node: onnx.NodeProto, name: str, opset: int, operands: dict[str, np
         ) from None
 
 
-def shape_of(value: Value, start: int, end: int | None) -> npt.NDArray[np.int64]:
+def shape_of(scope: Scope, value: Value, start: int, end: int | None) -> npt.NDArray[np.int64]:
     """What `Shape` gives for an activation; the batch size is its stand-in."""
-    return np.array(value.dims(BATCH), dtype=np.int64)[start:end]
+    return np.array(scope.dims(value), dtype=np.int64)[start:end]

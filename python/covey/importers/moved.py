@@ -10,68 +10,56 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from covey.errors import NodeError, UnsupportedError
+from covey.importers import doubts
+from covey.importers.doubts import MOVE_BACK, OF_ATTENTION, value_of
+from covey.importers.layouts import FIRST, Layout, Place, layout_of, reshaped
 from covey.importers.onnx_node import BATCH, IMPORTERS, Importer, OnnxNode, Scope, of_one_sample
 from covey.ir import Note, Status, Value
 
 _BEHIND = ".batch_first"
 """Ends the names of values that stand behind a model's own, as long as those are in use."""
 
-_WAY_OUT = "transpose or reshape its input so that the batch is first and alone again before it"
-
-_OF_ATTENTION = "make modules of attention with batch_first=True, or "
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Where the model has the batch: see `Value`."""
-
-    at: int
-    merged: int = 1
-    first: int = 0
-
-    @property
-    def place(self) -> int:
-        """The model's dimension that holds the batch."""
-        return self.first if self.merged > 1 else self.at
-
-    def apart(self, place: int) -> int:
-        """Another of the model's dimensions, counted with those apart that are merged."""
-        return place + (self.merged - 1) * (place > self.place)
-
-    def behind(self, place: int) -> int:
-        """The same dimension of the value behind the model's one."""
-        axis = self.apart(place)
-        return axis + 1 if axis < self.at else axis
-
-    def shifted(self, dimensions: int) -> _Layout:
-        """With so many more dimensions in front."""
-        return _Layout(self.at + dimensions, self.merged, self.first + dimensions if self.merged > 1 else 0)
-
-
-def _layout(value: Value) -> _Layout:
-    return _Layout(value.at, value.merged, value.first)
-
 
 def run(importer: Importer, operator: str, node: OnnxNode) -> None:
     """Import a node, wherever the batch of its operands is."""
-    values = [value for name in node.inputs if (value := _activation(node, name)) is not None]
+    ways = [doubts.Way(inputs, place) for inputs in doubts.operands(node) for place in _places(operator, node, inputs)]
+    if len(ways) == 1 and not doubts.doubted(node):
+        _run(importer, operator, node, ways[0].place)
+    else:
+        doubts.run(node, ways, lambda attempt, place: _run(importer, operator, attempt, place))
+
+
+def _places(operator: str, node: OnnxNode, inputs: tuple[str, ...]) -> list[Place] | list[None]:
+    """Where a Reshape of these operands may have the batch."""
+    x = value_of(node.scope, inputs[0]) if inputs else None
+    if operator != "Reshape" or x is None or not node.is_constant(1):
+        return [None]
+    copies = not node.attributes.get("allowzero", 0)
+    found = reshaped(x, node.constant_integers(1, "target shape"), copies, node.scope.exported_batch)
+    if FIRST in (layout for layout, _ in found) and x.batch_first and not doubts.doubted(node):
+        # No model merges its batch with others and leaves a size of 1 where it was.
+        found = [place for place in found if place[0].merged == 1]
+    return found or [None]
+
+
+def _run(importer: Importer, operator: str, node: OnnxNode, place: Place | None) -> None:
+    values = [value for name in node.inputs if (value := value_of(node.scope, name)) is not None]
     moved = next((value for value in values if not value.batch_first), None)
     if moved is not None:
         handler = _HANDLERS.get(operator)
-        if handler is None or any(_layout(value) != _layout(moved) for value in values):
+        if handler is None or any(layout_of(value) != layout_of(moved) for value in values):
             where = f"node '{node.scope.movers[moved.name][0]}' has moved the batch"
-            way_out = f"{_OF_ATTENTION}{_WAY_OUT}" if operator == "Attention" else _WAY_OUT
+            way_out = f"{OF_ATTENTION}{MOVE_BACK}" if operator == "Attention" else MOVE_BACK
             raise node.unsupported(f"it reads {moved}, where {where}", way_out)
-        handler(_Frame(operator, node, moved))
-    elif operator in _MOVERS and values and _moves(operator, node, values[0]):
-        _HANDLERS[operator](_Frame(operator, node, values[0]))
+        handler(_Frame(operator, node, moved, place))
+    elif values and (_moves(operator, node, values[0]) if place is None else place[0] != FIRST):
+        _HANDLERS[operator](_Frame(operator, node, values[0], place))
     else:
         importer(node)
 
@@ -85,6 +73,8 @@ def not_brought_back(scope: Scope, output: str, value: Value, errors: list[NodeE
         return
     reason = f"it moves the batch, which output '{output}' {value} does not have first and alone"
     way_out = "transpose or reshape the output so that the batch is first again"
+    if value.name in scope.otherwise:
+        way_out = doubts.WAY_OUT
     notes = scope.graph.notes
     notes[node] = Note(node, op, Status.UNSUPPORTED, f"{reason}; {way_out}")
     order = {name: place for place, name in enumerate(notes)}
@@ -95,22 +85,23 @@ def not_brought_back(scope: Scope, output: str, value: Value, errors: list[NodeE
 def settle(scope: Scope) -> None:
     """At the end: what stood behind the model's values takes their names, which are free now."""
     graph = scope.graph
+    doubts.clear(scope)
     names = {}
     for name, behind in scope.moved.items():
         del graph.values[name]
-        if behind.startswith(f"{name}{_BEHIND}"):
+        if behind in graph.values and behind.startswith(f"{name}{_BEHIND}"):
             names[behind] = name
+    taken = {name: behind for behind, name in names.items()}
+    for other, name in scope.originals.items():
+        behind = taken.get(other, other)
+        if behind in graph.values and name not in graph.values and name not in taken:
+            names[behind], taken[name] = name, behind
     for node in graph.nodes:
         node.inputs = [names.get(name, name) for name in node.inputs]
         node.output = names.get(node.output, node.output)
     graph.outputs = [names.get(name, name) for name in graph.outputs]
     for behind, name in names.items():
-        if behind in graph.values:
-            graph.add_value(replace(graph.values.pop(behind), name=name))
-
-
-def _activation(node: OnnxNode, name: str) -> Value | None:
-    return node.scope.activation(name) if name and name not in node.scope.constants else None
+        graph.add_value(replace(graph.values.pop(behind), name=name))
 
 
 def _moves(operator: str, node: OnnxNode, x: Value) -> bool:
@@ -121,8 +112,7 @@ def _moves(operator: str, node: OnnxNode, x: Value) -> bool:
     if operator == "Unsqueeze":
         axes = _axes(node)
         return axes is not None and any(axis in (0, -x.rank - len(axes)) for axis in axes)
-    found = _reshaped(node, x, node.constant_integers(1, "target shape")) if node.is_constant(1) else None
-    return found is not None and found[0] != _Layout(0)
+    return False
 
 
 @dataclass(frozen=True)
@@ -132,6 +122,8 @@ class _Frame:
     operator: str
     node: OnnxNode
     x: Value
+    place: Place | None = None
+    """Where a Reshape puts the batch, if its samples stay whole."""
 
     @property
     def at(self) -> int:
@@ -142,11 +134,11 @@ class _Frame:
         return self.x.rank
 
     @property
-    def layout(self) -> _Layout:
-        return _layout(self.x)
+    def layout(self) -> Layout:
+        return layout_of(self.x)
 
     def refused(self, reason: str) -> UnsupportedError:
-        return self.node.unsupported(f"{reason} of {self.x}", _WAY_OUT)
+        return self.node.unsupported(f"{reason} of {self.x}", MOVE_BACK)
 
     def axis(self, axis: int) -> int:
         """A dimension, counted from the front. Refuses the batch."""
@@ -163,7 +155,7 @@ class _Frame:
         """The node's operands with the batch first: the values behind activations, constants turned likewise."""
         names = []
         for name in self.node.inputs:
-            value = _activation(self.node, name)
+            value = value_of(self.node.scope, name)
             if value is not None:
                 if value.rank != self.rank:
                     raise self.refused(f"its operand {value} has other dimensions than those")
@@ -179,7 +171,7 @@ class _Frame:
         if missing < 0:
             raise self.refused(f"its constant of shape {list(array.shape)} has more dimensions than those")
         if self.x.merged > 1:
-            array = of_one_sample(array, self.rank)
+            array = of_one_sample(array, self.rank, self.node.scope.exported_batch)
             if array.ndim >= self.rank - self.x.first:
                 raise self.refused("its constant differs between the rows")
             return array
@@ -199,7 +191,7 @@ class _Frame:
     def become(
         self,
         inputs: list[str],
-        *layouts: _Layout,
+        *layouts: Layout,
         operator: str | None = None,
         **attributes: Any,
     ) -> None:
@@ -208,7 +200,7 @@ class _Frame:
         """
         node, scope = self.node, self.node.scope
         names = [
-            scope.graph.fresh(f"{name}{_BEHIND}") if name and layout != _Layout(0) else name
+            scope.graph.fresh(f"{name}{_BEHIND}") if name and layout != Layout(0) else name
             for name, layout in zip(node.outputs, layouts, strict=False)
         ]
         names += node.outputs[len(layouts) :]
@@ -246,7 +238,7 @@ def _transpose(frame: _Frame) -> None:
     apart = [axis for part in order for axis in parts[part]]
     at = apart.index(before.at)
     behind = [0, *(axis + 1 if axis < before.at else axis for axis in apart if axis != before.at)]
-    layout = _Layout(at, before.merged, apart.index(before.first) if before.merged > 1 else 0)
+    layout = Layout(at, before.merged, apart.index(before.first) if before.merged > 1 else 0)
     source = frame.node.scope.moved.get(frame.x.name, frame.x.name)
     if behind == sorted(behind):
         frame.become([source], layout, operator="Identity")
@@ -254,45 +246,11 @@ def _transpose(frame: _Frame) -> None:
         frame.become([source], layout, operator="Transpose", perm=behind)
 
 
-def _reshaped(node: OnnxNode, x: Value, wanted: list[int]) -> tuple[_Layout, tuple[int, ...]] | None:
-    """Where a Reshape has the batch, and the shape of a sample behind it, if the samples stay whole."""
-    dims = x.dims(BATCH)
-    copies = not node.attributes.get("allowzero", 0)
-    target = [dims[i] if size == 0 and copies and i < len(dims) else size for i, size in enumerate(wanted)]
-    if target.count(-1) > 1:
-        return None
-    for batch in filter(None, (BATCH, node.scope.exported_batch)):
-        sizes, total = list(target), batch * x.size
-        known = prod(size for size in sizes if size != -1)
-        if -1 in sizes and known > 0 and total % known == 0:
-            sizes[sizes.index(-1)] = total // known
-        if prod(sizes) != total or min(sizes, default=1) < 1:
-            continue
-        before, behind = x.shape[: x.at], x.shape[x.at :]
-        alone = [
-            at
-            for at, size in enumerate(sizes)
-            if size == batch and prod(sizes[:at]) == prod(before) and prod(sizes[at:]) == batch * prod(behind)
-        ]
-        if alone:
-            at = min(alone, key=lambda place: abs(place - x.at))
-            return _Layout(at), (*sizes[:at], *sizes[at + 1 :])
-        for first, size in enumerate(sizes):
-            # What is merged with the batch is one dimension on either side of it, whatever it was before.
-            lead, tail = prod(before) // prod(sizes[:first]), prod(behind) // prod(sizes[first + 1 :])
-            if size == lead * batch * tail and prod(sizes[:first]) * lead == prod(before):
-                parts = [(lead,) * (lead > 1), (tail,) * (tail > 1)]
-                layout = _Layout(first + len(parts[0]), 1 + sum(map(len, parts)), first)
-                return layout, (*sizes[:first], *parts[0], *parts[1], *sizes[first + 1 :])
-    return None
-
-
 def _reshape(frame: _Frame) -> None:
     wanted = frame.node.constant_integers(1, "target shape")
-    found = _reshaped(frame.node, frame.x, wanted)
-    if found is None:
+    if frame.place is None:
         raise frame.refused(f"its target {wanted} mixes the batch with the dimensions")
-    layout, shape = found
+    layout, shape = frame.place
     frame.keep(allowzero=0)
     source = frame.node.scope.moved.get(frame.x.name, frame.x.name)
     frame.become([source, frame.constant(np.array([BATCH, *shape]))], layout, operator="Reshape")
@@ -309,7 +267,7 @@ def _matmul(frame: _Frame) -> None:
     if not constants:
         operands = frame.operands()
     else:
-        other = _activation(node, node.inputs[1 - constants[0]])
+        other = value_of(node.scope, node.inputs[1 - constants[0]])
         assert other is not None
         operands = [node.inputs[0], node.inputs[1]]
         operands[1 - constants[0]] = node.scope.moved.get(other.name, other.name)
@@ -338,7 +296,7 @@ def _gemm(frame: _Frame) -> None:
 def _gather(frame: _Frame) -> None:
     node = frame.node
     if node.is_constant(0):  # rows of a table
-        (value,) = (value for name in node.inputs if (value := _activation(node, name)) is not None)
+        (value,) = (value for name in node.inputs if (value := value_of(node.scope, name)) is not None)
         source = node.scope.moved[value.name]
         frame.become([node.inputs[0], source], frame.layout, **frame.keep())
         return
@@ -399,12 +357,12 @@ def _recurrent(frame: _Frame) -> None:
         raise frame.refused("it takes other dimensions than those")
     inputs = list(node.inputs)
     for index in filter(node.has, (0, 5, 6)):
-        value = _activation(node, inputs[index])
+        value = value_of(node.scope, inputs[index])
         if value is not None:
             inputs[index] = node.scope.moved[value.name]
         elif node.constant(index, "initial state").ndim == 3:
             inputs[index] = frame.constant(node.constant(index, "initial state").swapaxes(0, 1))
-    frame.become(inputs, _Layout(2), _Layout(1), _Layout(1), **frame.keep(layout=1))
+    frame.become(inputs, Layout(2), Layout(1), Layout(1), **frame.keep(layout=1))
 
 
 def _axes(node: OnnxNode) -> list[int] | None:
@@ -413,7 +371,7 @@ def _axes(node: OnnxNode) -> list[int] | None:
     return node.integers("axes")
 
 
-def _over_axes(frame: _Frame, axes: list[int], layout: _Layout) -> None:
+def _over_axes(frame: _Frame, axes: list[int], layout: Layout) -> None:
     """The operator over these dimensions of the value behind."""
     inputs = [frame.node.scope.moved.get(frame.x.name, frame.x.name)]
     if frame.node.has(1):
@@ -500,6 +458,3 @@ _HANDLERS: dict[str, Callable[[_Frame], None]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-
-_MOVERS = ("Reshape", "Transpose", "Unsqueeze")
-"""Operators that may take the batch from the front."""

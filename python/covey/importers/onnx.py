@@ -258,10 +258,10 @@ class _Importer:
         if proto.op_type == "Shape" and not node.is_constant(0):
             value = self._known(node)
             end = node.attribute("end")
-            scope.constants[proto.output[0]] = shape_of(value, int(node.attribute("start", 0)), end)
+            scope.constants[proto.output[0]] = shape_of(scope, value, int(node.attribute("start", 0)), end)
             return True
         if proto.op_type == "Size" and not node.is_constant(0):
-            size = np.prod(shape_of(self._known(node), 0, None))
+            size = np.prod(shape_of(scope, self._known(node), 0, None))
             scope.constants[proto.output[0]] = np.asarray(size)
             return True
         operands = [operand for operand in proto.input if operand]

@@ -42,11 +42,15 @@ MS_IMPORTERS: dict[str, Importer] = {}
 """The importer of every operator of onnxruntime's own domain, which its optimiser writes."""
 
 
-def of_one_sample(constant: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
-    """A constant beside an activation of `rank` dimensions, without the first where all samples have the same."""
+def of_one_sample(constant: npt.NDArray[Any], rank: int, batch: int | None = None) -> npt.NDArray[Any]:
+    """A constant beside an activation of `rank` dimensions, without the first where all samples have the same.
+
+    If the model was exported with a fixed `batch`, rows of another number are not its samples: they would repeat it.
+    """
     while constant.ndim >= rank and constant.shape[0] == 1:
         constant = constant[0]
-    if constant.ndim == rank and (constant == constant[:1]).all():
+    of_samples = constant.ndim == rank and (batch is None or constant.shape[0] in (batch, BATCH))
+    if of_samples and (constant == constant[:1]).all():
         constant = constant[0]
     return constant
 
@@ -78,6 +82,12 @@ class Scope:
     """The graph's value behind each that the model has moved the batch of (see `covey.importers.moved`)."""
     movers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The node that took the batch of such a value from the front: its name and operator."""
+    otherwise: dict[str, list[str]] = field(default_factory=dict)
+    """Values with the batch elsewhere, for each whose batch is or was in doubt (see `covey.importers.doubts`)."""
+    originals: dict[str, str] = field(default_factory=dict)
+    """The model's own names of those."""
+    tentative: set[str] = field(default_factory=set)
+    """What was computed, and which parameters it has, while the batch was in doubt."""
     dropout: bool = False
     """Whether Dropout drops elements: the model is imported for training."""
     trained: bool = False
@@ -88,6 +98,10 @@ class Scope:
     def activation(self, name: str) -> Value | None:
         """The graph's value that the ONNX name stands for, if it is one."""
         return self.graph.values.get(self.aliases.get(name, name))
+
+    def dims(self, value: Value) -> list[int]:
+        """All dimensions of a value, with the stand-in for the batch size if its place is certain."""
+        return value.dims(1 if value.name in self.otherwise else BATCH)
 
 
 @dataclass
@@ -257,7 +271,7 @@ class OnnxNode:
         axis = self._old_axis(activation, array)
         if axis is not None:
             array = array.reshape(*array.shape, *(1,) * (activation.rank - axis - array.ndim))
-        array = of_one_sample(array, activation.rank)
+        array = of_one_sample(array, activation.rank, self.scope.exported_batch)
         if array.ndim >= activation.rank:
             raise self.unsupported(
                 f"its {what} of shape {list(array.shape)} differs between samples of a batch",

@@ -24,7 +24,7 @@ import numpy as np
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, moved
-from covey.importers.onnx_node import BATCH, Scope
+from covey.importers.onnx_node import Scope
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode
 from covey.ir import DType, Graph, Note, Status, Value
@@ -344,7 +344,7 @@ class _Importer:
             self._behind(node, target, unknown)
         elif target.startswith("aten.sym_size"):
             value, axis = operands[0]
-            self.known[node] = value.dims(BATCH)[axis]
+            self.known[node] = self.scope.dims(value)[axis]
         elif not hasattr(node.target, "_schema"):
             self.known[node] = node.target(*operands[0], **operands[1])  # arithmetic on sizes
         elif not _holds(operands, Value) or target.startswith(LIKE):
@@ -419,13 +419,28 @@ class _Importer:
             unread = sorted(given - torch_node.read)
             if unread:
                 raise torch_node.unsupported(f"its argument '{unread[0]}' is not supported", "leave it at its default")
+            result = torch_node.known or torch_node.results or self.scope.activation(torch_node.output)
+            self._check(torch_node, result, node.meta.get("val"))
         except NodeError as error:
             del graph.nodes[mark:]
             self._fail(node, error)
             return
         status = Status.OK if torch_node.rewritten is None else Status.REWRITTEN
         self._record(name, target, status, torch_node.rewritten or "")
-        self.known[node] = torch_node.known or torch_node.results or self.scope.activation(torch_node.output)
+        self.known[node] = result
+
+    def _check(self, node: TorchNode, result: Any, fake: Any) -> None:
+        """Refuse a result that PyTorch has in another shape, for as many samples as the program was exported with."""
+        batch = self.scope.exported_batch
+        if isinstance(result, list) and isinstance(fake, tuple | list):
+            for each, its in zip(result, fake, strict=False):
+                self._check(node, each, its)
+        elif batch is not None and isinstance(result, Value) and hasattr(fake, "shape"):
+            shape = list(fake.shape)
+            if result.dims(batch) != shape:
+                reason = f"its result {result} has the shape {shape} in PyTorch, for the {batch} it was exported with"
+                other = "two samples or " if batch == 1 else ""
+                raise node.unsupported(reason, f"export the model with {other}a dynamic batch")
 
     def _fail(self, node: Any, error: NodeError) -> None:
         """Note the error, with the line of the model's source, and go on with the shape that PyTorch knows."""

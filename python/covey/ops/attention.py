@@ -234,7 +234,7 @@ def _attention_aten(node: TorchNode) -> None:
     mask = node.argument("attn_mask")
     options = {"is_causal": int(node.flag("is_causal"))}
     scale = {"scale": node.number("scale")} if node.has("scale") else {}
-    if len(operands[0].shape) == 3:
+    if operands[0].rank == 4:
         node.give("Attention", *operands, mask, **options, **scale)
         return
     # Without heads: as of one.

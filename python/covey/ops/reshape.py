@@ -147,7 +147,7 @@ def _reshape_aten(node: TorchNode) -> None:
 def _flatten_aten(node: TorchNode) -> None:
     x = node.activation("self")
     start, end = node.axis("start_dim", x.rank), node.axis("end_dim", x.rank)
-    dims = x.dims(BATCH)
+    dims = node.scope.dims(x)
     merged = int(np.prod(dims[start : end + 1], dtype=np.int64))
     node.become("Reshape", x, np.array([*dims[:start], merged, *dims[end + 1 :]]))
 
@@ -156,16 +156,18 @@ def _flatten_aten(node: TorchNode) -> None:
 def _unflatten_aten(node: TorchNode) -> None:
     x = node.activation("self")
     axis = node.axis("dim", x.rank)
-    dims = x.dims(BATCH)
+    dims = node.scope.dims(x)
     node.become("Reshape", x, np.array([*dims[:axis], *node.integers("sizes"), *dims[axis + 1 :]]))
 
 
 @from_torch("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
 def _squeeze_aten(node: TorchNode) -> None:
     x = node.activation("self")
-    axes = [axis % x.rank for axis in node.integers("dim")] if node.has("dim") else list(range(1, x.rank))
+    dims = x.dims(BATCH)
+    dims[x.place] = 1 if node.has("dim") else BATCH
+    axes = [axis % x.rank for axis in node.integers("dim")] if node.has("dim") else range(x.rank)
     # Unlike ONNX, PyTorch leaves dimensions of other sizes as they are.
-    node.become("Squeeze", x, np.array([axis for axis in axes if axis == 0 or x.shape[axis - 1] == 1], np.int64))
+    node.become("Squeeze", x, np.array([axis for axis in axes if dims[axis] == 1], np.int64))
 
 
 @from_torch("aten.unsqueeze.default")

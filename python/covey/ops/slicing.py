@@ -76,7 +76,7 @@ def _split_aten(node: TorchNode) -> None:
     x = node.activation("self")
     (part,) = node.integers("split_size")
     axis = node.axis("dim", x.rank)
-    size = x.shape[axis - 1] if axis else 1
+    size = x.dims(1)[axis]
     parts = [min(part, size - start) for start in range(0, size, part)]
     node.become_several("Split", len(parts), x, np.array(parts), axis=axis)
 
@@ -93,7 +93,7 @@ def _chunk_aten(node: TorchNode) -> None:
     x = node.activation("self")
     (count,) = node.integers("chunks")
     axis = node.axis("dim", x.rank)
-    size = x.shape[axis - 1] if axis else 1
+    size = x.dims(1)[axis]
     part = -(-size // count)
     parts = [min(part, size - start) for start in range(0, size, part)]
     node.become_several("Split", len(parts), x, np.array(parts), axis=axis)
