@@ -11,7 +11,7 @@ use covey_rlwe::{EncodedWeights, GaloisKey, LEVELS, Merger, ParameterSet, Parame
 use covey_transport::Phase as StepKind;
 
 use super::{linear, plan, product};
-use crate::api::{Geometry, LinearMethod, Options, WeightKind};
+use crate::api::{Geometry, LinearMethod, NetworkProfile, Options, WeightKind};
 use crate::circuits::Adder;
 use crate::cost::{Cost, Exposure, Traffic};
 use crate::machine::{Layout, Step};
@@ -54,12 +54,25 @@ pub(super) struct Lattice {
 /// What a choice depends on.
 type Layer = (Geometry, usize, u32, Ring, u64);
 
+/// The network for which layers are chosen: that in the options, or where only bytes count a slow one.
+fn rate(options: &Options) -> NetworkProfile {
+    match options.adder {
+        Adder::FewestBytes => NetworkProfile { bits_per_second: 1_000_000, ..options.network },
+        _ => options.network,
+    }
+}
+
+/// Whether a way of so many nanoseconds takes less time than OTs for the same products.
+fn is_faster(nanoseconds: u128, shape: product::Shape, options: &Options) -> bool {
+    let network = rate(options);
+    // A round trip more: the one that OTs take is in both.
+    nanoseconds + u128::from(network.latency_us) * 2_000 < product::time(shape, &Options { network, ..*options })
+}
+
 /// The lattice's way for a map of weights `|w| < 2^bits`, if there are parameters for it.
 fn find(geometry: &Geometry, batch: usize, bits: u32, ring: Ring, options: &Options) -> Option<Arc<Lattice>> {
     static CHOICES: LazyLock<Mutex<HashMap<Layer, Option<Arc<Lattice>>>>> = LazyLock::new(Mutex::default);
-    // On a network as slow as that, nothing counts but bytes.
-    let slow = options.adder == Adder::FewestBytes;
-    let bits_per_second = if slow { 1_000_000 } else { options.network.bits_per_second };
+    let bits_per_second = rate(options).bits_per_second;
     let key = (*geometry, batch, bits, ring, bits_per_second);
     let lock = || CHOICES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = lock().get(&key) {
@@ -169,10 +182,8 @@ pub(super) fn chosen(
         return None;
     }
     let found = find(geometry, batch, bits, ring, options)?;
-    let by_ot = || product::time(linear::shape(geometry, batch, kind, ring), options);
-    // A round trip more: the one that OTs take is in both.
-    let latency = u128::from(options.network.latency_us) * 2_000;
-    (options.linear == LinearMethod::Lattice || found.nanoseconds + latency < by_ot()).then_some(found)
+    let faster = || is_faster(found.nanoseconds, linear::shape(geometry, batch, kind, ring), options);
+    (options.linear == LinearMethod::Lattice || faster()).then_some(found)
 }
 
 /// The bytes of a tile's two messages, and its results.
@@ -300,7 +311,6 @@ mod tests {
     use covey_kernels::ConvGeometry;
 
     use super::*;
-    use crate::api::NetworkProfile;
 
     fn lattice(batch: usize, options: &Options) -> Arc<Lattice> {
         let conv = ConvGeometry {
@@ -341,5 +351,14 @@ mod tests {
         // A window that links hold is the scheduler's alone.
         let options = Options { window: 2, ..options };
         assert_eq!(runs(&[&lattice], &options).len(), 1);
+    }
+
+    /// Where only bytes count, lattice encryption and OTs are compared by their bytes.
+    #[test]
+    fn fewest_bytes_are_not_those_of_oblivious_transfer() {
+        for adder in [Adder::Auto, Adder::FewestBytes] {
+            let options = Options { adder, ..Options::default() };
+            assert!(lattice(1, &options).cost([0; 2], &options).links.values().all(|link| link.bytes < 200_000_000));
+        }
     }
 }

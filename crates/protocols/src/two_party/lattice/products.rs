@@ -9,11 +9,11 @@ use covey_kernels::conv::im2col;
 use covey_ring::{Ring, Word};
 
 use super::exchange::LinearMap;
-use super::{Lattice, find};
+use super::{Lattice, find, is_faster};
 use crate::api::{Geometry, LinearMethod, MatmulShape, Options, Result, WeightKind};
 use crate::cost::Cost;
 use crate::two_party::share::Arithmetic;
-use crate::two_party::{TwoParty, linear, product};
+use crate::two_party::{TwoParty, linear};
 
 /// Bits of a share that goes in one piece, its sign included: weights of 34 bits, and a set that hides them.
 const WHOLE: u32 = 32;
@@ -61,9 +61,8 @@ impl Products {
         let maps = [find([rows, inner, columns])?, find([columns, inner, rows])?];
         let found = Products { dims: *dims, ring, maps, piece, pieces };
         let nanoseconds = found.maps.iter().map(|map| map.nanoseconds).sum::<u128>() * u128::from(pieces);
-        let latency = u128::from(options.network.latency_us) * 2_000;
-        let by_ot = || product::time(linear::matmul_shape(dims, ring), options);
-        (options.linear == LinearMethod::Lattice || nanoseconds + latency < by_ot()).then_some(found)
+        let faster = || is_faster(nanoseconds, linear::matmul_shape(dims, ring), options);
+        (options.linear == LinearMethod::Lattice || faster()).then_some(found)
     }
 
     /// The same for a layer whose weight was computed: x times a dense layer's weight, or a convolution's kernels times the patches of all
