@@ -106,7 +106,8 @@ Adder = Annotated[
         "--adder",
         "--comparison",
         metavar="NAME",
-        help="How comparisons are done: auto, fewest-bytes, balanced, fewest-rounds, digits, log-depth or ripple.",
+        help="How comparisons are done: auto, fewest-bytes (of lattice encryption too), balanced, fewest-rounds, "
+        "digits, log-depth or ripple.",
     ),
 ]
 Repetitions = Annotated[int, typer.Option(min=1, help="How often each is measured.")]
