@@ -78,10 +78,11 @@ impl GaloisKey {
         self.level
     }
 
-    /// Adds to (c0, c1), both modulo q', an encryption of −d·σ(s) under s, of a polynomial d modulo q'.
-    pub(crate) fn switch(&self, polynomial: &[u64], sums: [&mut [u64]; 2]) {
+    /// Adds to (c0, c1), both modulo q', an encryption of −d·σ(s) under s, of a polynomial d modulo q'. `evaluations` is memory for its
+    /// digits, which calls may share.
+    pub(crate) fn switch(&self, polynomial: &[u64], sums: [&mut [u64]; 2], evaluations: &mut Vec<u64>) {
         let (degree, transforms) = (self.set.degree(), self.set.merged_transforms());
-        let evaluations = self.digits(polynomial);
+        self.digits(polynomial, evaluations);
         let mut sum = vec![0; degree];
         let halves: [fn(&Ciphertext) -> &[u64]; 2] = [|key| &key.b, |key| &key.a];
         for (sums, half) in sums.into_iter().zip(halves) {
@@ -101,10 +102,10 @@ impl GaloisKey {
     }
 
     /// The digits of −d, each as evaluations modulo both primes.
-    fn digits(&self, polynomial: &[u64]) -> Vec<u64> {
+    fn digits(&self, polynomial: &[u64], evaluations: &mut Vec<u64>) {
         let (degree, transforms) = (self.set.degree(), self.set.merged_transforms());
         let (count, bits) = self.set.digits();
-        let mut evaluations = vec![0; self.set.gadget() * transforms.len() * degree];
+        evaluations.resize(self.set.gadget() * transforms.len() * degree, 0);
         let mut out = evaluations.chunks_exact_mut(degree);
         let (mut rest, mut digit) = (vec![0_i64; degree], vec![0_i32; degree]);
         for (ntt, residues) in transforms.iter().zip(polynomial.chunks_exact(degree)) {
@@ -126,7 +127,6 @@ impl GaloisKey {
                 }
             }
         }
-        evaluations
     }
 }
 

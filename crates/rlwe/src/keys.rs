@@ -55,17 +55,23 @@ impl PublicKey {
 
 /// The evaluations, prime after prime, of a polynomial of coefficients of at most 2^bits in absolute value; those beyond the last are zero.
 pub(crate) fn evaluations(transforms: &[Ntt], small: &[i64], bits: u32) -> Zeroizing<Vec<u64>> {
-    let degree = transforms[0].degree();
-    let mut evaluations = Zeroizing::new(vec![0; transforms.len() * degree]);
+    let mut evaluations = Zeroizing::new(vec![0; transforms.len() * transforms[0].degree()]);
+    evaluate(transforms, small, bits, &mut evaluations);
+    evaluations
+}
+
+/// The same into `out`.
+pub(crate) fn evaluate(transforms: &[Ntt], small: &[i64], bits: u32, out: &mut [u64]) {
+    let each = transforms.iter().zip(out.chunks_exact_mut(transforms[0].degree()));
     if bits < i32::BITS - 1 {
         let small: Zeroizing<Vec<i32>> = Zeroizing::new(small.iter().map(|&value| value as i32).collect());
-        let each = transforms.iter().zip(evaluations.chunks_exact_mut(degree));
-        each.for_each(|(ntt, evaluations)| ntt.forward_small(&small, evaluations));
+        each.for_each(|(ntt, out)| ntt.forward_small(&small, out));
     } else {
-        for (ntt, evaluations) in transforms.iter().zip(evaluations.chunks_exact_mut(degree)) {
-            ntt.residues(small, &mut evaluations[..small.len()]);
-            ntt.forward(evaluations);
+        for (ntt, out) in each {
+            let (first, rest) = out.split_at_mut(small.len());
+            ntt.residues(small, first);
+            rest.fill(0);
+            ntt.forward(out);
         }
     }
-    evaluations
 }

@@ -53,6 +53,8 @@ pub struct Merger<'a> {
     positions: Vec<usize>,
     mask: Zeroizing<Vec<u64>>,
     sums: usize,
+    /// Memory for the digits of key switching.
+    digits: Vec<u64>,
 }
 
 impl<'a> Merger<'a> {
@@ -72,7 +74,7 @@ impl<'a> Merger<'a> {
         assert!(galois_keys.len() <= parameters.levels() as usize, "levels that decrypt exactly");
         let waiting = (0..=galois_keys.len()).map(|_| None).collect();
         let (positions, mask) = (Vec::new(), Zeroizing::default());
-        Ok(Merger { parameters, key, galois_keys, waiting, positions, mask, sums: 0 })
+        Ok(Merger { parameters, key, galois_keys, waiting, positions, mask, sums: 0, digits: Vec::new() })
     }
 
     /// Bytes of memory that merging takes beside the message: sums that wait, one that is added, and the digits of one.
@@ -154,7 +156,7 @@ impl<'a> Merger<'a> {
     }
 
     /// Two sums with results at multiples of 2^level as one with results at multiples of half of that.
-    fn merged(&self, level: u32, even: Sum, odd: Option<Sum>) -> Sum {
+    fn merged(&mut self, level: u32, even: Sum, odd: Option<Sum>) -> Sum {
         let key = &self.galois_keys[level as usize - 1];
         let [of_c0, of_c1] = odd.map_or([None, None], |odd| [Some(odd.c0), Some(odd.c1)]);
         let (mut c0, image) = self.halves(level, even.c0, of_c0);
@@ -163,7 +165,7 @@ impl<'a> Merger<'a> {
             sum.iter_mut().zip(image).for_each(|(sum, &image)| *sum = add(*sum, image, prime));
         }
         let (mut c1, image) = self.halves(level, even.c1, of_c1);
-        key.switch(&image, [&mut c0, &mut c1]);
+        key.switch(&image, [&mut c0, &mut c1], &mut self.digits);
         Sum { c0, c1 }
     }
 

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::encryption::Ciphertext;
 use crate::error::Error;
-use crate::keys::{PublicKey, SecretKey, evaluations};
+use crate::keys::{PublicKey, SecretKey, evaluate, evaluations};
 use crate::parameters::{ParameterSet, Parameters};
 use crate::residues::{Factor, Lift, add, from_small, rounded};
 use crate::{sampling, wire};
@@ -45,6 +45,17 @@ impl EncodedWeights {
     /// # Panics
     /// If there are more than N/step coefficients.
     pub fn new(parameters: &Parameters, weights: &[i64], step: usize) -> Result<Self, Error> {
+        let evaluations = Zeroizing::default();
+        let mut made = EncodedWeights { set: parameters.set(), step, evaluations, l1_norm: 0, squared_l2_norm: 0 };
+        made.encode(parameters, weights, step)?;
+        Ok(made)
+    }
+
+    /// [`EncodedWeights::new`] in place of these, in the same memory where it is as much.
+    ///
+    /// # Panics
+    /// If there are more than N/step coefficients.
+    pub fn encode(&mut self, parameters: &Parameters, weights: &[i64], step: usize) -> Result<(), Error> {
         let (set, bound) = (parameters.set(), parameters.weight_bound());
         assert!(weights.len() * step <= set.degree(), "coefficients of a polynomial");
         // Negative if any weight is beyond either end. That one bit is public: the error tells it.
@@ -54,9 +65,13 @@ impl EncodedWeights {
         if !constant_time::is_zero(beyond as u64 >> 63) {
             return Err(Error::Weights { bits: bound.bits, terms: bound.terms });
         }
-        let (l1_norm, squared_l2_norm) = norms(weights, bound.bits);
-        let evaluations = evaluations(set.transforms_in(step), weights, bound.bits);
-        Ok(EncodedWeights { set, step, evaluations, l1_norm, squared_l2_norm })
+        if self.evaluations.len() != set.residues() / step {
+            self.evaluations = Zeroizing::new(vec![0; set.residues() / step]);
+        }
+        (self.set, self.step) = (set, step);
+        (self.l1_norm, self.squared_l2_norm) = norms(weights, bound.bits);
+        evaluate(set.transforms_in(step), weights, bound.bits, &mut self.evaluations);
+        Ok(())
     }
 
     /// Bytes of memory that the evaluations of such a polynomial take.

@@ -7,6 +7,12 @@ use super::price::{Counts, Price, Times};
 use super::slots::span;
 use super::tile::{self, Place, Tile, merges};
 
+#[cfg(test)]
+thread_local! {
+    /// Costs of blocks that this thread has computed: most of what a choice takes.
+    pub(super) static COSTS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// Bits that neither message of a tile passes where smaller tiles can be had: links take messages of 1 GiB.
 const LONGEST: u64 = 8_000_000_000;
 
@@ -217,6 +223,8 @@ impl Search<'_> {
             let room = (sizes.degree >> levels) / pixels / span(groups);
             let sets = sizes.groups.div_ceil(groups) as u128;
             for &channels in channels.iter().filter(|&&channels| channels <= room << levels) {
+                #[cfg(test)]
+                COSTS.with(|costs| costs.set(costs.get() + 1));
                 let inputs = sizes.channels.div_ceil(channels) as u128;
                 let sums = sizes.outputs.div_ceil(if levels == 0 { room / channels } else { room });
                 let messages = inputs * times.input

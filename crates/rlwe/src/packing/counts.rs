@@ -1,9 +1,8 @@
-//! What the linear layers of known networks cost, and how long the choice takes.
-
-use std::time::{Duration, Instant};
+//! What the linear layers of known networks cost, and how many costs a choice compares.
 
 use covey_kernels::ConvGeometry;
 
+use super::choose::COSTS;
 use super::{Counts, Map, Packing, Price};
 use crate::merging::LEVELS;
 
@@ -213,20 +212,19 @@ fn networks_take_no_more_bytes_than_known() {
     }
 }
 
+/// Costs are computed in some ten nanoseconds each.
 #[test]
-fn choosing_is_fast() {
+fn choices_compare_few_blocks() {
+    let mut most = 0;
     for (name, maps, batch) in networks() {
         for map in maps {
             for (batch, degree) in [(batch, DEGREE), (8, 2 * DEGREE)] {
-                let choice = || {
-                    let start = Instant::now();
-                    Packing::choose(&map, batch, degree, &WORK, LEVELS);
-                    start.elapsed()
-                };
-                // Other processes may be in the way of one try.
-                let fast = (0..5).any(|_| choice() < Duration::from_millis(50));
-                assert!(fast, "{name}: {map:?}");
+                COSTS.set(0);
+                Packing::choose(&map, batch, degree, &WORK, LEVELS);
+                assert!(COSTS.get() < 1_000_000, "{name}: {} for {map:?}", COSTS.get());
+                most = most.max(COSTS.get());
             }
         }
     }
+    println!("{most} costs at most");
 }

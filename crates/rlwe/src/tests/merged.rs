@@ -159,7 +159,7 @@ fn noise_of_key_switching_is_as_large_as_its_bound_says() {
             };
             let polynomial: Vec<u64> = (0..2 * degree).map(residue).collect();
             let [mut c0, mut c1] = [(); 2].map(|()| vec![0; 2 * degree]);
-            key.switch(&polynomial, [&mut c0, &mut c1]);
+            key.switch(&polynomial, [&mut c0, &mut c1], &mut Vec::new());
             // c0 − c1·s + d·σ(s): small, and the same modulo both primes.
             let mut noises = Vec::new();
             for (prime, ntt) in set.transforms()[..2].iter().enumerate() {

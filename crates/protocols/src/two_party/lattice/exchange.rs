@@ -1,6 +1,7 @@
 //! The exchange of a layer's tiles, and the keys that it takes.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_kernels::threads;
@@ -62,30 +63,59 @@ struct Transforms<'a> {
     shares: bool,
     /// The tile they were last made for, and those that are kept, by sum: of a tile's first ones, as many as may be.
     kept: Mutex<(Option<&'a Tile>, Vec<Place>)>,
+    /// Memory of those that are not kept, for others.
+    spare: Mutex<Vec<Vec<EncodedWeights>>>,
 }
 
 /// The weights of a sum, one polynomial for each of its ciphertexts.
-type OfSum = Arc<Vec<EncodedWeights>>;
+enum OfSum {
+    Kept(Arc<Vec<EncodedWeights>>),
+    Once(Vec<EncodedWeights>),
+}
+
+impl Deref for OfSum {
+    type Target = [EncodedWeights];
+
+    fn deref(&self) -> &[EncodedWeights] {
+        match self {
+            OfSum::Kept(weights) => weights,
+            OfSum::Once(weights) => weights,
+        }
+    }
+}
 
 /// Where they are kept: whoever wants them first makes them, and others wait.
-type Place = Arc<Mutex<Option<OfSum>>>;
+type Place = Arc<Mutex<Option<Arc<Vec<EncodedWeights>>>>>;
 
 impl<'a> Transforms<'a> {
     fn new(weight: &'a (dyn Fn(usize) -> i64 + Sync), lattice: &Lattice) -> Self {
-        Transforms { weight, shares: lattice.packing.runs().any(|run| run.len() > 1), kept: Mutex::default() }
+        Transforms {
+            weight,
+            shares: lattice.packing.runs().any(|run| run.len() > 1),
+            kept: Mutex::default(),
+            spare: Mutex::default(),
+        }
     }
 
     /// Those of a tile's sum, one for each of its ciphertexts. Tiles of the same weights, one after the other, share them.
     fn of(&self, lattice: &'a Lattice, tile: &'a Tile, sum: usize) -> Result<OfSum, Error> {
-        let Some(place) = self.place(lattice, tile, sum) else { return self.made(lattice, tile, sum) };
+        let Some(place) = self.place(lattice, tile, sum) else {
+            let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            return Ok(OfSum::Once(self.made(lattice, tile, sum, spare.unwrap_or_default())?));
+        };
         let mut kept = place.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*kept {
-            Some(known) => Ok(known.clone()),
-            None => {
-                let made = self.made(lattice, tile, sum)?;
-                *kept = Some(made.clone());
-                Ok(made)
-            }
+        if let Some(known) = &*kept {
+            return Ok(OfSum::Kept(known.clone()));
+        }
+        let made = Arc::new(self.made(lattice, tile, sum, Vec::new())?);
+        *kept = Some(made.clone());
+        Ok(OfSum::Kept(made))
+    }
+
+    /// Takes back what [`Transforms::of`] gave.
+    fn done(&self, weights: OfSum) {
+        if let OfSum::Once(weights) = weights {
+            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(weights);
         }
     }
 
@@ -105,15 +135,26 @@ impl<'a> Transforms<'a> {
         kept.1.get(sum).cloned()
     }
 
-    fn made(&self, lattice: &'a Lattice, tile: &'a Tile, sum: usize) -> Result<OfSum, Error> {
+    /// Those of a sum, in the memory of others.
+    fn made(
+        &self,
+        lattice: &'a Lattice,
+        tile: &'a Tile,
+        sum: usize,
+        mut place: Vec<EncodedWeights>,
+    ) -> Result<Vec<EncodedWeights>, Error> {
         let (packing, parameters) = (&lattice.packing, &lattice.parameters);
         let step = packing.weight_step(tile);
         let mut polynomial = Zeroizing::new(vec![0; packing.weights_len(tile)]);
-        let encode = |input| {
+        place.truncate(tile.inputs());
+        for input in 0..tile.inputs() {
             packing.pack_weights(tile, sum, input, self.weight, &mut polynomial);
-            EncodedWeights::new(parameters, &polynomial, step)
-        };
-        Ok(Arc::new((0..tile.inputs()).map(encode).collect::<Result<Vec<_>, _>>()?))
+            match place.get_mut(input) {
+                Some(weights) => weights.encode(parameters, &polynomial, step)?,
+                None => place.push(EncodedWeights::new(parameters, &polynomial, step)?),
+            }
+        }
+        Ok(place)
     }
 }
 
@@ -144,18 +185,21 @@ impl<W: Word> Exchange<'_, W> {
         };
         let parameters = &self.lattice.parameters;
         let answers = self.each_of(tile.responses(), |response| {
-            let mut sums = tile.sums_of(response);
+            let sums = tile.sums_of(response);
             if levels == 0 {
                 let (encoded, positions) = products(sums.start)?;
                 let pairs: Vec<_> = ciphertexts.iter().zip(&*encoded).collect();
-                return respond(parameters, key, &pairs, &positions);
+                let answer = respond(parameters, key, &pairs, &positions);
+                transforms.done(encoded);
+                return answer;
             }
             let mut merger = Merger::new(parameters, key, &galois_keys[..levels])?;
-            sums.try_for_each(|sum| {
+            for sum in sums {
                 let (encoded, positions) = products(sum)?;
                 let pairs: Vec<_> = ciphertexts.iter().zip(&*encoded).collect();
-                merger.add(&pairs, &positions)
-            })?;
+                merger.add(&pairs, &positions)?;
+                transforms.done(encoded);
+            }
             Ok(merger.finish())
         })?;
         let mut message = Vec::with_capacity(self.lattice.sizes(tile).down);
