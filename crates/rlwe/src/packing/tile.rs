@@ -153,17 +153,19 @@ impl Tile {
         let pixels = self.place.pixels();
         let reach = self.place.reach(shifts);
         let stride = 1 << self.levels;
-        let (channel, step) = match self.levels {
-            0 => (pixels, self.channels[0] * pixels),
-            _ => (1, stride * pixels),
+        // Channels of a block lie one after the other, or where sums are merged at neighbouring coefficients.
+        let (channel, channels) = match self.levels {
+            0 => (pixels, self.channels[0]),
+            _ => (1, stride),
         };
+        let step = channels * pixels;
         Layout {
             slots: slots(self.groups.len()),
             slot: self.outputs[0] * step,
             stride,
             channel,
             step,
-            base: step / pixels * channel - channel + stride * reach,
+            base: (channels - 1) * channel + stride * reach,
         }
     }
 }

@@ -63,7 +63,7 @@ struct Transforms<'a> {
     shares: bool,
     /// The tile they were last made for, and those that are kept, by sum: of a tile's first ones, as many as may be.
     kept: Mutex<(Option<&'a Tile>, Vec<Place>)>,
-    /// Memory of those that are not kept, for others.
+    /// Buffers of transforms that are not kept: later sums use them again.
     spare: Mutex<Vec<Vec<EncodedWeights>>>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Transforms<'a> {
         Ok(OfSum::Kept(made))
     }
 
-    /// Takes back what [`Transforms::of`] gave.
+    /// Takes back the buffers of transforms that are not kept.
     fn done(&self, weights: OfSum) {
         if let OfSum::Once(weights) = weights {
             self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(weights);
@@ -135,7 +135,7 @@ impl<'a> Transforms<'a> {
         kept.1.get(sum).cloned()
     }
 
-    /// Those of a sum, in the memory of others.
+    /// Makes those of a sum, in the buffers of an earlier sum where there are any.
     fn made(
         &self,
         lattice: &'a Lattice,
