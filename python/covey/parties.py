@@ -111,7 +111,7 @@ class Parties:
         self.network = dict(network or {})
         self.options = dict(options or {})
         self.device = device_option(device, protocol)
-        self.threads = threads_option(threads, protocol) or max(1, processors() // max(1, len(roles)))
+        self.threads = threads_option(threads, protocol) or info.threads(processors(), parties)
         self.folder: Path | None = None
         self.parties: list[Party] = []
         self._shared: set[str] = set()

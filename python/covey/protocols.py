@@ -34,6 +34,8 @@ class ProtocolInfo:
     """Whether a dealer takes part beside the computing parties; it has the last role."""
     data_owner_can_compute: bool = False
     """Whether the data owner may be the last party itself: it holds nothing of the model."""
+    computes_in_turn: bool = False
+    """Whether a party computes mostly while the others wait, so that on one machine each may use all processors."""
 
     @property
     def served(self) -> bool:
@@ -55,6 +57,11 @@ class ProtocolInfo:
         """What the parties are called on one machine, in role order, the dealer last."""
         count = self.count(parties) or sum(self.computing)
         return PARTY_NAMES[:count] + ((DEALER,) if self.dealer else ())
+
+    def threads(self, processors: int, parties: int | None = None) -> int:
+        """How many threads a party computes on where all of them are on one machine of `processors`."""
+        at_once = 1 if self.computes_in_turn else len(self.roles(parties))
+        return max(1, processors // max(1, at_once))
 
     def peer(self, number: int, parties: int | None = None) -> str:
         """What tables call a peer of a session: a party by its role, the dealer, or the client after them."""
@@ -112,6 +119,7 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
             "alpha did of the images, unless the two pool what they hold or one of them leaves the protocol. Both saw "
             "the program, the batch size and the timing.",
             data_owner_can_compute=True,
+            computes_in_turn=True,
         ),
         ProtocolInfo(
             "beaver",

@@ -181,10 +181,11 @@ def test_unreachable_parties_are_named(parties: Parties, command: Command, tmp_p
     assert free in line
 
 
-def test_the_processors_are_shared_among_the_parties() -> None:
-    with covey.local("quad") as running:
+@pytest.mark.parametrize(("name", "at_once"), [("quad", 4), ("two-party", 1)])
+def test_the_processors_are_shared_among_the_parties_that_compute_at_once(name: str, at_once: int) -> None:
+    with covey.local(name) as running:
         each = running.threads
-        assert each == max(1, processors() // 4)
+        assert each == max(1, processors() // at_once)
         assert all(f"threads = {each}\n" in party.config.read_text() for party in running.parties)
 
 
