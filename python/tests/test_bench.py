@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,13 @@ from covey.bench import (
     plaintext,
     primitives,
 )
+from covey.bench.cells import Cell, Preset
 from covey.bench.networks import NETWORKS, network
 from covey.bench.primitives import MEGA, PRIMITIVES, Primitive
 from covey.bench.runs import session_options
 from covey.bench.statistics import Summary
 from covey.cli.bench_tables import primitives_table
+from covey.client import Progress
 from covey.errors import CoveyError, OptionError
 from covey.parties import Parties
 
@@ -148,10 +151,25 @@ def test_the_figures_of_a_paper(command: Command, monkeypatch: pytest.MonkeyPatc
     command.refuses("bench", "paper", "cryptflow3", saying="cryptflow2-figure1")
 
 
+def test_an_interrupted_table_shows_what_it_has(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Cell("first", "Z_2^37", "lan", 1.5, 1e6, 3, False, "")
+
+    def measure(_: int, __: Progress) -> Iterator[Cell]:
+        yield first
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(papers.PRESETS, "cryptflow2-table4", Preset("a table", "a note", measure))
+    shown = command("bench", "paper", "cryptflow2-table4")
+    assert shown.code == 130 and "1.5 s" in shown.out and "interrupted" in shown.err
+    printed = command("bench", "paper", "cryptflow2-table4", "--json")
+    made = json.loads(printed.out)
+    assert printed.code == 130 and (made["complete"], made["cells"]) == (False, [first.to_json()])
+
+
 def test_ways_of_multiplying_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_ways, "NETWORKS_SHOWN", linear_ways.NETWORKS_SHOWN[:1])
     monkeypatch.setattr(linear_ways, "PROFILES", ("loopback",))
-    cells = linear_ways.PRESETS["two-party-linear"].measure(1, silent)
+    cells = list(linear_ways.PRESETS["two-party-linear"].measure(1, silent))
     assert [(cell.domain, cell.what) for cell in cells] == [
         ("lenet5 in Z_2^37", f"loopback, {way}") for way in ("ot", "lattice", "auto")
     ]

@@ -106,7 +106,7 @@ def test_mpc_pipes_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     two, three, *_ = find("mpc-pipe-training-figure10").measure(1, silent)
     assert two.planned and 0 < two.bytes < none.bytes < three.bytes
     monkeypatch.setattr(mpc_pipe_training, "LONGEST", 0.0)
-    cells = find("mpc-pipe-training-table3").measure(1, silent)
+    cells = list(find("mpc-pipe-training-table3").measure(1, silent))
     assert [cell.planned for cell in cells] == [True] * 3 and cells[0].paper == "33.1 s to 29.6 s"
 
 

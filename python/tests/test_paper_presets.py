@@ -104,7 +104,7 @@ def test_rows_are_networks_of_the_zoo() -> None:
 
 
 def test_throughput(small: list[Setting]) -> None:
-    cells = find("pigeon-table7").measure(1, silent, batch=2, rows=["vgg16-cifar"], protocols=["trio"])
+    cells = list(find("pigeon-table7").measure(1, silent, batch=2, rows=["vgg16-cifar"], protocols=["trio"]))
     assert [(run.spec.label, run.protocol, run.ring, run.device, run.batch) for run in small] == [
         ("vgg16-cifar-avg", "trio", "64", device, 2) for device in ("cpu", "auto")
     ]
@@ -138,7 +138,7 @@ def test_latency(small: list[Setting], monkeypatch: pytest.MonkeyPatch) -> None:
 def test_layers(small: list[Setting], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(layers.TABLE_5, "lenet5", layers.TABLE_5["vgg16"])
     monkeypatch.setattr(layers, "DEVICES", {"CPU": "cpu"})
-    cells = find("pigeon-table5").measure(1, silent, batch=2, rows=["vgg16"])
+    cells = list(find("pigeon-table5").measure(1, silent, batch=2, rows=["vgg16"]))
     assert [cell.what for cell in cells] == ["Conv, ReLU", "average pools", "dense layers", "all"]
     *kinds, total = cells
     assert kinds[0].paper.startswith("CONV2D 29.80 s; 10.40 GB, 2.79 Gbit/s; ACTIVATION 12.29 s")
@@ -160,7 +160,7 @@ def test_single_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(primitives, "POWERS", (3, 6))
 
     def made(name: str, protocols: Sequence[str]) -> list[Cell]:
-        return find(name).measure(1, silent, protocols=protocols)
+        return list(find(name).measure(1, silent, protocols=protocols))
 
     one, two = made("pigeon-figure2", ["trio"])
     assert (one.paper, two.paper) == ("", "nearly 100 % of 25 Gbit/s")
@@ -176,7 +176,7 @@ def test_single_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_image_with_preprocessing_and_without(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(one_image, "SPEC", SMALL)
     monkeypatch.setattr(one_image, "default_folder", lambda: folder)
-    cells = find("vgg16-cifar").measure(1, silent, protocols=["beaver"], device="cpu")
+    cells = list(find("vgg16-cifar").measure(1, silent, protocols=["beaver"], device="cpu"))
     assert [(cell.domain, cell.what) for cell in cells] == [("beaver, Z_2^64", phase) for phase in ("joint", "online")]
     assert all("0 differ" in cell.here for cell in cells)
     joint, online = cells
@@ -188,7 +188,7 @@ def test_use_of_the_network_and_bytes_by_parties(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(mpc_pipe, "default_folder", lambda: folder)
     none, both = find("mpc-pipe-section5.5").measure(1, silent, device="cpu")
     assert "5.91 Gbit/s" in none.paper and "8.85 Gbit/s" in both.paper and both.here.endswith("%")
-    planned = find("mpc-pipe-figure10").measure(1, silent)
+    planned = list(find("mpc-pipe-figure10").measure(1, silent))
     assert all(cell.planned for cell in planned) and planned[1].paper == "roughly 17 GB"
     # Every further party costs as much to send to and to receive from.
     two, three, four, five = (cell.bytes for cell in planned)

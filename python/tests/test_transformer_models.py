@@ -148,7 +148,7 @@ def test_a_transformer_by_kinds_of_layers(tmp_path: Path) -> None:
 def test_the_papers_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(mpc_pipe.MODELS, "Transformer", models.TransformerSpec("xlm-layer", 4))
     monkeypatch.setattr(mpc_pipe, "default_folder", lambda: tmp_path)
-    cells = mpc_pipe.PRESETS["mpc-pipe-first-figure5"].measure(1, silent)
+    cells = list(mpc_pipe.PRESETS["mpc-pipe-first-figure5"].measure(1, silent))
     whole = [cell for cell in cells if "layers" not in cell.what]
     assert [cell.paper for cell in whole] == ["8.19 % faster", "12.60 % faster"]
     parts = [cell.what for cell in cells if "softmax" in cell.what or "attention" in cell.what]

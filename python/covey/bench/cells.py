@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -64,20 +64,20 @@ class Preset:
 
     title: str
     note: str
-    measure: Callable[..., list[Cell]]
-    """The cells, from so many repetitions, with the `options` that were given as keyword arguments."""
+    measure: Callable[..., Iterable[Cell]]
+    """The cells one by one, from so many repetitions, with the given `options` as keyword arguments."""
     options: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     """Of the tables, one for each domain, where these are others than usual."""
 
-    def cells(self, repetitions: int, progress: Progress, options: dict[str, Any]) -> list[Cell]:
-        """Make it, with the options that are not None. Raises `OptionError` for one that it does not have."""
+    def cells(self, repetitions: int, progress: Progress, options: dict[str, Any]) -> Iterator[Cell]:
+        """Its cells as they are made, with the options that are not None. Raises `OptionError` for one it lacks."""
         given = {name: value for name, value in options.items() if value is not None}
         for name in given:
             if name not in self.options:
                 has = ", ".join(f"--{each}" for each in self.options) or "no options but --repetitions"
                 raise OptionError(f"--{name} is not for '{self.title}': it takes {has}")
-        return self.measure(repetitions, progress, **given)
+        return iter(self.measure(repetitions, progress, **given))
 
 
 def selected(table: str, kind: str, known: Collection[str], asked: Collection[str] | None) -> list[str]:

@@ -3,7 +3,7 @@ that the planner takes for each layer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from covey.bench.cells import COLUMNS, Cell, Column, Preset, selected
@@ -23,22 +23,22 @@ WAYS = ("ot", "lattice", "auto")
 PROFILES = ("loopback", "cryptflow2-lan", "cryptflow2-wan")
 
 
-def _side_by_side(times: int, say: Progress, rows: Sequence[str] | None = None) -> list[Cell]:
+def _side_by_side(times: int, say: Progress, rows: Sequence[str] | None = None) -> Iterator[Cell]:
     chosen = selected("two-party-linear", "row", [spec.model for spec, _ in NETWORKS_SHOWN], rows)
-    return [
+    return (
         cell
         for spec, bits in NETWORKS_SHOWN
         for profile in PROFILES
         if spec.model in chosen
         for cell in _ways(spec, bits, profile, times, say)
-    ]
+    )
 
 
-def _ways(spec: ImageSpec, bits: int, profile: str, times: int, say: Progress) -> list[Cell]:
+def _ways(spec: ImageSpec, bits: int, profile: str, times: int, say: Progress) -> Iterator[Cell]:
     """One network on one link by each way, its seconds as parts of those of the better of the first two."""
     cells = {way: one_network(spec, bits, way, profile, "", times, say, warm_up=1) for way in WAYS}
     better = min(cells["ot"].seconds, cells["lattice"].seconds)
-    return [
+    return (
         replace(
             cell,
             what=f"{profile}, {way}",
@@ -46,7 +46,7 @@ def _ways(spec: ImageSpec, bits: int, profile: str, times: int, say: Progress) -
             figures={**cell.figures, "over_better": cell.seconds / better},
         )
         for way, cell in cells.items()
-    ]
+    )
 
 
 def _cpu(cell: Cell) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from covey import _core
@@ -65,21 +66,18 @@ def split(row: Row) -> str:
     return f"computes {row.computing_seconds:.3g} s, waits {row.waiting_seconds:.3g} s"
 
 
-def figure_1(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def figure_1(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Computation and communication without pipelines."""
     paper = {"VGG16": "GPUs idle 60 %", "ResNet50": "GPUs idle 63 %", "Transformer": "GPUs idle 56 %"}
-    cells = []
     for label in MODELS:
         ((row,),) = _rows(label, [LAN], [NONE], times, say, device=device)
-        cells.append(cell_of(label, row, split(row), paper[label]))
-    return cells
+        yield cell_of(label, row, split(row), paper[label])
 
 
-def figure_4(times: int, say: Progress) -> list[Cell]:
+def figure_4(times: int, say: Progress) -> Iterator[Cell]:
     """A non-linear layer by its number of tiles."""
     count = 1 << 20
     case = relu(count)(64)
-    cells = []
     for tiles in (1, 2, 4, 8, 16, 64):
         options = {"tile": count // tiles, "window": tiles}
         with parties("beaver", LAN, options, say) as running:
@@ -89,24 +87,21 @@ def figure_4(times: int, say: Progress) -> list[Cell]:
         paper = "best on their GPU" if tiles == 4 else ""
         here = f"waits {total.waiting_milliseconds / total.milliseconds:.0%}"
         what = f"2^20 ReLUs in {tiles} {'tile' if tiles == 1 else 'tiles'}"
-        cells.append(Cell(what, DOMAIN, LAN.name, seconds, total.online_bytes, total.rounds, False, paper, here))
-    return cells
+        yield Cell(what, DOMAIN, LAN.name, seconds, total.online_bytes, total.rounds, False, paper, here)
 
 
-def figure_6(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def figure_6(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Throughput with each pipeline and with all, LAN and WAN."""
     paper = {("VGG16", "10g"): "+49.8 %", ("ResNet50", "10g"): "+34.0 %", ("Transformer", "10g"): "+50.4 %"}
-    cells = []
     for label in MODELS:
         for rows in _rows(label, [LAN, WAN], list(VARIANTS), times, say, device=device):
             for row in rows:
                 here = f"throughput {row.more_throughput(rows[0]):+.0%}"
                 said = paper.get((label, row.network.name), "") if row.variant == ALL else ""
-                cells.append(cell_of(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
-    return cells
+                yield cell_of(f"{label}, {row.variant.name}", row, here, said, row.seconds_each)
 
 
-def figure_7(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def figure_7(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """VGG16's time and where it goes."""
     paper = [
         "14.25 s (linear layers 4.64 s, of which 0.34 s communicate)",
@@ -116,13 +111,13 @@ def figure_7(times: int, say: Progress, *, device: str | None = None) -> list[Ce
     ]
     inter_linear = next(variant for variant in VARIANTS if variant.inter_linear and not variant.inner_layer)
     (rows,) = _rows("VGG16", [LAN], [NONE, inter_linear, TWO, ALL], times, say, device=device)
-    return [
+    return (
         cell_of(f"VGG16, {row.variant.name}", row, split(row), said, row.seconds_each)
         for row, said in zip(rows, paper, strict=True)
-    ]
+    )
 
 
-def figure_9(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def figure_9(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Latency by kind of layer, LAN and WAN."""
     paper = {
         ("VGG16", "10g"): "-10.9 %",
@@ -132,13 +127,11 @@ def figure_9(times: int, say: Progress, *, device: str | None = None) -> list[Ce
         ("Transformer", "10g"): "-10.6 %",
         ("Transformer", "mpc-pipe-wan"): "-7.4 %",
     }
-    cells = []
     for label in MODELS:
         for base, row in _rows(label, [LAN, WAN], [NONE, TWO], times, say, device=device):
             said = paper[label, row.network.name]
-            cells.append(cell_of(label, row, f"latency {-row.less_latency(base):+.1%}", said))
-            cells += kinds_of(label, base, row)
-    return cells
+            yield cell_of(label, row, f"latency {-row.less_latency(base):+.1%}", said)
+            yield from kinds_of(label, base, row)
 
 
 def kinds_of(label: str, base: Row, row: Row) -> list[Cell]:
@@ -151,29 +144,25 @@ def kinds_of(label: str, base: Row, row: Row) -> list[Cell]:
     ]
 
 
-def table_1(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def table_1(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Linear and non-linear layers."""
-    cells = []
     for label in MODELS:
         ((base, row),) = _rows(label, [LAN], [NONE, TWO], times, say, device=device)
-        cells += kinds_of(label, base, row)
-    return cells
+        yield from kinds_of(label, base, row)
 
 
-def section_5_5(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def section_5_5(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """How far the network is used, without pipelines and with all."""
     paper = {
         "VGG16": ("5.91 Gbit/s; GPUs idle 60 %", "8.85 Gbit/s; GPUs idle 39.5 %"),
         "ResNet50": ("70.73 %", "92.23 %"),
         "Transformer": ("52.3 %", "67.5 %"),
     }
-    cells = []
     for label in MODELS:
         (rows,) = _rows(label, [LAN], [NONE, ALL], times, say, device=device)
         for row, said in zip(rows, paper[label], strict=True):
             here = f"{row.link_bits_per_second / 1e9:.3g} Gbit/s, {row.link_use:.0%}"
-            cells.append(cell_of(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
-    return cells
+            yield cell_of(f"{label}, {row.variant.name}", row, here, said, row.seconds_each)
 
 
 def figure_10(_: int, say: Progress) -> list[Cell]:
@@ -200,37 +189,33 @@ def exchanged(label: str, program: Program, variant: Variant, paper: dict[int, s
 SPEEDS = ("10g", "20g", "40g")
 
 
-def table_2(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def table_2(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Throughput by the link's speed."""
     paper = {
         ("VGG16", "10g", "none"): "4.21 a minute",
         ("VGG16", "10g", "all"): "6.42 a minute",
         ("VGG16", "20g", "none"): "6.31 a minute",
     }
-    cells = []
     for label in MODELS:
         for rows in _rows(label, [network(speed) for speed in SPEEDS], [NONE, ALL], times, say, device=device):
             for row in rows:
                 said = paper.get((label, row.network.name, row.variant.name), "")
                 here = f"{row.per_minute:.3g} a minute"
-                cells.append(cell_of(f"{label}, {row.variant.name}", row, here, said, row.seconds_each))
-    return cells
+                yield cell_of(f"{label}, {row.variant.name}", row, here, said, row.seconds_each)
 
 
-def table_3(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def table_3(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Latency by the link's speed."""
     paper = {
         "VGG16": {"10g": ("14.25 s", "12.7 s"), "20g": ("9.6 s", "8.59 s"), "40g": ("7.36 s", "6.71 s")},
         "ResNet50": {"10g": ("6.66 s", "5.96 s"), "20g": ("4.36 s", "3.92 s"), "40g": ("3.21 s", "2.86 s")},
         "Transformer": {"10g": ("5.78 s", "5.17 s"), "20g": ("4.03 s", "3.67 s"), "40g": ("3.32 s", "3.02 s")},
     }
-    cells = []
     for label in MODELS:
         for rows in _rows(label, [network(speed) for speed in SPEEDS], [NONE, TWO], times, say, device=device):
             for row, said in zip(rows, paper[label][rows[0].network.name], strict=True):
                 here = f"latency {-row.less_latency(rows[0]):+.1%}"
-                cells.append(cell_of(f"{label}, {row.variant.name}", row, here, said))
-    return cells
+                yield cell_of(f"{label}, {row.variant.name}", row, here, said)
 
 
 def _of_parties(
@@ -242,8 +227,7 @@ def _of_parties(
     *,
     device: str | None,
     public: bool = False,
-) -> list[Cell]:
-    cells = []
+) -> Iterator[Cell]:
     for label, said in paper.items():
         (rows,) = _rows(
             label, [profile], [NONE, TWO, ALL], times, say, device=device, computing=count, public=public
@@ -251,11 +235,10 @@ def _of_parties(
         base, two, both = rows
         here = f"throughput {both.more_throughput(base):+.0%}, latency {-two.less_latency(base):+.1%}"
         what = f"{label}, {count} parties" + (", public weights" if public else "")
-        cells.append(cell_of(what, two, here, said))
-    return cells
+        yield cell_of(what, two, here, said)
 
 
-def table_4(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def table_4(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Three parties on 10 Gbit/s."""
     paper = {
         "VGG16": "throughput +51 %, latency -13 %",
@@ -265,12 +248,12 @@ def table_4(times: int, say: Progress, *, device: str | None = None) -> list[Cel
     return _of_parties(3, LAN, paper, times, say, device=device)
 
 
-def table_5(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def table_5(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Three parties on 10 Gbit/s, WAN; the paper's text has none of its figures."""
     return _of_parties(3, WAN, dict.fromkeys(MODELS, ""), times, say, device=device)
 
 
-def table_6(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def table_6(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Two parties on 10 Gbit/s, three on 20."""
     two = {
         "VGG16": "throughput +49.8 %, latency -10.9 %",
@@ -278,40 +261,37 @@ def table_6(times: int, say: Progress, *, device: str | None = None) -> list[Cel
         "Transformer": "throughput +50.4 %, latency -10.6 %",
     }
     three = {"VGG16": "", "ResNet50": "throughput +41 %, latency -11 %", "Transformer": ""}
-    return _of_parties(2, LAN, two, times, say, device=device) + _of_parties(
-        3, network("20g"), three, times, say, device=device
-    )
+    yield from _of_parties(2, LAN, two, times, say, device=device)
+    yield from _of_parties(3, network("20g"), three, times, say, device=device)
 
 
-def first_figure_5(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def first_figure_5(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """The Transformer with two parties and three."""
     return _speedups("Transformer", ("8.19 %", "12.60 %"), times, say, device)
 
 
-def first_figure_6(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def first_figure_6(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """VGG16 with two parties and three."""
     return _speedups("VGG16", ("7.31 %", "9.97 %"), times, say, device)
 
 
-def first_figure_7(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def first_figure_7(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """ResNet50 with two parties and three."""
     return _speedups("ResNet50", ("8.32 %", "10.23 %"), times, say, device)
 
 
-def _speedups(label: str, paper: tuple[str, str], times: int, say: Progress, device: str | None) -> list[Cell]:
-    cells = []
+def _speedups(label: str, paper: tuple[str, str], times: int, say: Progress, device: str | None) -> Iterator[Cell]:
     for count, said in zip((2, 3), paper, strict=True):
         ((base, row),) = _rows(label, [LAN], [NONE, TWO], times, say, device=device, computing=count)
         speedup = base.latency.median / row.latency.median - 1
-        cells.append(cell_of(f"{label}, {count} parties", row, f"{speedup:.1%} faster", f"{said} faster"))
-        cells += kinds_of(f"{label}, {count} parties", base, row)
-    return cells
+        yield cell_of(f"{label}, {count} parties", row, f"{speedup:.1%} faster", f"{said} faster")
+        yield from kinds_of(f"{label}, {count} parties", base, row)
 
 
-def first_figure_8(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def first_figure_8(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Public weights, two parties and three."""
     none = dict.fromkeys(MODELS, "")
-    return [cell for count in (2, 3) for cell in _of_parties(count, LAN, none, times, say, device=device, public=True)]
+    return (cell for count in (2, 3) for cell in _of_parties(count, LAN, none, times, say, device=device, public=True))
 
 
 WITH_DEVICE = ("device",)

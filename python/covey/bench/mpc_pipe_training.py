@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from covey.bench.cache import default_folder
 from covey.bench.cells import LONGEST, MOST, Cell, Preset
@@ -67,68 +67,60 @@ def figure_8(times: int, say: Progress, *, device: str | None = None) -> list[Ce
     return [cell_of(f"VGG16, {row.variant.name}", row, split(row), said) for row, said in zip(rows, paper, strict=True)]
 
 
-def figure_9(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def figure_9(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Latency by kind of layer, LAN and WAN."""
     paper = {("VGG16", LAN.name): "2 s of linear layers hidden, 1.49 s of others; +11.6 % throughput"}
-    cells = []
     for label in MODELS:
         for rows, profile in zip(_rows(label, [LAN, WAN], times, say, device=device), (LAN, WAN), strict=True):
             said = paper.get((label, profile.name), "—")
             if isinstance(rows, Plan):
-                cells.append(_planned(label, rows, said))
+                yield _planned(label, rows, said)
                 continue
             base, row = rows
-            cells.append(cell_of(label, row, f"latency {-row.less_latency(base):+.1%}", said))
-            cells += kinds_of(label, base, row)
-    return cells
+            yield cell_of(label, row, f"latency {-row.less_latency(base):+.1%}", said)
+            yield from kinds_of(label, base, row)
 
 
-def figure_10(_: int, say: Progress) -> list[Cell]:
+def figure_10(_: int, say: Progress) -> Iterator[Cell]:
     """Bytes that a party sends and receives, by the number of parties: planned."""
-    cells = []
     for label, spec in MODELS.items():
         program = load(Job(spec, 1).kept(default_folder(), say).program).program
-        cells += exchanged(label, program, PIPED, dict.fromkeys((2, 3, 4, 5), "—"))
-    return cells
+        yield from exchanged(label, program, PIPED, dict.fromkeys((2, 3, 4, 5), "—"))
 
 
-def table_3(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def table_3(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Latency by the link's speed."""
     paper = {
         "VGG16": {"10g": ("33.1 s", "29.6 s"), "20g": ("31.88 s", "29.34 s"), "40g": ("24.38 s", "23.02 s")},
         "ResNet50": {"10g": ("11.77 s", "10.42 s"), "20g": ("10.7 s", "9.68 s"), "40g": ("6.8 s", "6.29 s")},
         "Transformer": {"10g": ("10.68 s", "9.7 s"), "20g": ("8.39 s", "7.83 s"), "40g": ("7.44 s", "7.05 s")},
     }
-    cells = []
     for label in MODELS:
         networks = [network(speed) for speed in SPEEDS]
         for rows, profile in zip(_rows(label, networks, times, say, device=device), networks, strict=True):
             said = paper[label][profile.name]
             if isinstance(rows, Plan):
-                cells.append(_planned(label, rows, " to ".join(said)))
+                yield _planned(label, rows, " to ".join(said))
                 continue
             for row, each in zip(rows, said, strict=True):
                 here = f"latency {-row.less_latency(rows[0]):+.1%}"
-                cells.append(cell_of(f"{label}, {row.variant.name}", row, here, each))
-    return cells
+                yield cell_of(f"{label}, {row.variant.name}", row, here, each)
 
 
 def _three_parties(
     profile: NetworkProfile, paper: dict[str, str], times: int, say: Progress, device: str | None
-) -> list[Cell]:
-    cells = []
+) -> Iterator[Cell]:
     for label in MODELS:
         said = paper.get(label, "—")
         (rows,) = _rows(label, [profile], times, say, device=device, computing=3)
         if isinstance(rows, Plan):
-            cells.append(_planned(f"{label}, 3 parties", rows, said))
+            yield _planned(f"{label}, 3 parties", rows, said)
             continue
         base, row = rows
-        cells.append(cell_of(f"{label}, 3 parties", row, f"latency {-row.less_latency(base):+.1%}", said))
-    return cells
+        yield cell_of(f"{label}, 3 parties", row, f"latency {-row.less_latency(base):+.1%}", said)
 
 
-def table_4(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def table_4(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Three parties on 10 Gbit/s."""
     paper = {
         "VGG16": "latency -16 %; with the third throughput +40 %",
@@ -138,7 +130,7 @@ def table_4(times: int, say: Progress, *, device: str | None = None) -> list[Cel
     return _three_parties(LAN, paper, times, say, device)
 
 
-def table_5(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
+def table_5(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
     """Three parties on 10 Gbit/s, WAN; the paper's text has none of its figures."""
     return _three_parties(WAN, {}, times, say, device)
 

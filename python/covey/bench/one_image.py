@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from covey.bench.cache import default_folder
 from covey.bench.cells import COLUMNS, Cell, Preset, selected
@@ -31,15 +31,13 @@ PAPERS: dict[tuple[str, int], dict[BenchPhase, str]] = {
 
 def vgg16_cifar(
     times: int, say: Progress, *, protocols: Sequence[str] | None = None, device: str | None = None
-) -> list[Cell]:
+) -> Iterator[Cell]:
     """Seconds and bytes, with preprocessing and online."""
     known = dict.fromkeys(protocol for protocol, _ in PAPERS)
     served = selected("vgg16-cifar", "protocol", known, protocols)
-    cells = []
     for (protocol, ring), papers in PAPERS.items():
         if protocol in served:
-            cells += [_cell(protocol, ring, phase, papers.get(phase, ""), times, say, device) for phase in PHASES]
-    return cells
+            yield from (_cell(protocol, ring, phase, papers.get(phase, ""), times, say, device) for phase in PHASES)
 
 
 def _cell(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import onnx
@@ -73,14 +73,12 @@ def _cells(
     return cells
 
 
-def _figure_1(times: int, say: Progress) -> list[Cell]:
+def _figure_1(times: int, say: Progress) -> Iterator[Cell]:
     sizes = range(0, 21, 4)
-    cells = []
     for name in ("cryptflow2-lan", "cryptflow2-wan"):
         for domain, build in (("Z_2^32", primitives.relu), ("Z_n, 32 bits", primitives.odd_relu)):
             chosen = [Primitive(f"2^{power} ReLUs", 1 << power, 0, build(1 << power)) for power in sizes]
-            cells += _cells(chosen, 32, domain, network(name), "joint", times, say)
-    return cells
+            yield from _cells(chosen, 32, domain, network(name), "joint", times, say)
 
 
 def _layers(
@@ -116,7 +114,7 @@ NETWORKS_SHOWN = {"squeezenet": 32, "resnet50": 37, "densenet121": 32}
 """Those of tables 4 and 7, and the bits that the paper gives each."""
 
 
-def _table_4(times: int, say: Progress) -> list[Cell]:
+def _table_4(times: int, say: Progress) -> Iterator[Cell]:
     papers = {
         "squeezenet": ("3.5 s (GC 26.4)", "33.3 s (GC 265.6)", "5.6 s (GC 51.7)", "50.4 s (GC 525.8)"),
         "resnet50": ("16.4 s (GC 136.5)", "69.4 s (GC 1285.2)", "28.0 s (GC 267.5)", "124.0 s (GC 2589.7)"),
@@ -124,43 +122,39 @@ def _table_4(times: int, say: Progress) -> list[Cell]:
     }
     domains = (("Z_2^{}", primitives.relu), ("Z_n, {} bits", primitives.odd_relu))
     ways = [(*domain, profile) for domain in domains for profile in ("cryptflow2-lan", "cryptflow2-wan")]
-    return [
+    return (
         _layers("ReLU", (model, "imagenet"), build, (bits, name.format(bits)), profile, "joint", paper, times, say)
         for model, bits in NETWORKS_SHOWN.items()
         for (name, build, profile), paper in zip(ways, papers[model], strict=True)
-    ]
+    )
 
 
-def _table_5(times: int, say: Progress) -> list[Cell]:
-    cells = []
+def _table_5(times: int, say: Progress) -> Iterator[Cell]:
     for model, paper, delphi in (
         ("minionn", "1.0 s (Delphi 30.2 s)", "Delphi 40.9 s"),
         ("resnet32", "2.4 s (Delphi 52.9 s)", "Delphi 68.8 s"),
     ):
         domain = (41, "Z_2^41")
-        cells.append(
-            _layers("ReLU and shift", (model, "cifar"), _fused, domain, "cryptflow2-lan", "joint", paper, times, say)
-        )
-        cells.append(one_network(ImageSpec(model, "cifar", "avg"), 41, "auto", "cryptflow2-lan", delphi, times, say))
-    return cells
+        yield _layers("ReLU and shift", (model, "cifar"), _fused, domain, "cryptflow2-lan", "joint", paper, times, say)
+        yield one_network(ImageSpec(model, "cifar", "avg"), 41, "auto", "cryptflow2-lan", delphi, times, say)
 
 
-def _table_6(times: int, say: Progress) -> list[Cell]:
-    return [
+def _table_6(times: int, say: Progress) -> Iterator[Cell]:
+    return (
         _layers(
             "ReLU and shift", (model, "cifar"), _fused, (41, "Z_2^41"), "cryptflow2-lan", "online", paper, times, say
         )
         for model, paper in (("minionn", "0.32 s (Delphi 3.97 s)"), ("resnet32", "0.63 s (Delphi 6.99 s)"))
-    ]
+    )
 
 
-def _table_7(_: int, say: Progress) -> list[Cell]:
+def _table_7(_: int, say: Progress) -> Iterator[Cell]:
     ways = [(linear, profile) for linear in ("ot", "lattice") for profile in ("cryptflow2-lan", "cryptflow2-wan")]
-    return [
+    return (
         one_network(ImageSpec(model, "imagenet", "avg"), bits, linear, profile, "", 1, say)
         for model, bits in NETWORKS_SHOWN.items()
         for linear, profile in ways
-    ]
+    )
 
 
 def _fused(size: int) -> Callable[[int], Case]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from covey.bench.cache import default_folder
@@ -47,11 +47,11 @@ def training_steps(
     protocols: Sequence[str] | None = None,
     batch: int | None = None,
     device: str | None = None,
-) -> list[Cell]:
+) -> Iterator[Cell]:
     """Seconds and bytes of one step."""
     chosen = selected("training-steps", "row", ROWS, rows)
     served = selected("training-steps", "protocol", PROTOCOLS, protocols)
-    return [_cell(name, protocol, batch, times, say, device) for name in chosen for protocol in served]
+    return (_cell(name, protocol, batch, times, say, device) for name in chosen for protocol in served)
 
 
 def _cell(name: str, protocol: str, batch: int | None, times: int, say: Progress, device: str | None) -> Cell:

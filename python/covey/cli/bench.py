@@ -39,6 +39,7 @@ from covey.errors import CoveyError, OptionError
 from covey.protocols import PROTOCOLS, device_option, threads_option
 
 if TYPE_CHECKING:
+    from covey.bench.cells import Cell
     from covey.bench.model import Setting
     from covey.bench.networks import NetworkProfile
     from covey.bench.runs import BenchPhase
@@ -330,13 +331,22 @@ def paper(
         "size": size, "batch": batch, "protocols": _names(protocols), "linear": linear, "rows": _names(rows),
         "cores": cores, "device": device_option(device, name),
     }  # fmt: skip
+    cells: list[Cell] = []
+    failure: BaseException | None = None
     with console.progress(quiet=as_json) as report:
-        cells = preset.cells(repetitions, report, options)
+        try:
+            for cell in preset.cells(repetitions, report, options):
+                cells.append(cell)
+        except (Exception, KeyboardInterrupt) as error:  # what is measured by then has its table
+            failure = error
     if as_json:
         made = [cell.to_json() for cell in cells]
-        console.print_json({"title": preset.title, "note": preset.note, "repetitions": repetitions, "cells": made})
-        return
-    print_cells(preset, cells)
+        about = {"title": preset.title, "note": preset.note, "repetitions": repetitions}
+        console.print_json({**about, "complete": failure is None, "cells": made})
+    elif cells:
+        print_cells(preset, cells)
+    if failure is not None:
+        raise failure
 
 
 @app.command()

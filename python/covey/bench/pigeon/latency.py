@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from covey.bench.cache import default_folder
 from covey.bench.cells import COLUMNS, Cell, Preset, selected
@@ -14,7 +14,7 @@ Seconds = dict[str, dict[str, tuple[float | None, float, float]]]
 """Of Piranha, PIGEON without and with a GPU, by network and protocol."""
 
 
-def table_1(times: int, say: Progress) -> list[Cell]:
+def table_1(times: int, say: Progress) -> Iterator[Cell]:
     """Memory of the GPU by batch."""
     paper = {
         ("3PC", 1): "0.205 GB",
@@ -22,11 +22,9 @@ def table_1(times: int, say: Progress) -> list[Cell]:
         ("4PC", 4): "0.83 GB; Piranha 9.36 GB",
         ("3PC", 32): "20.46 GB for 192",
     }
-    cells = []
     for (protocol, batch), said in paper.items():
         outcome = measure(setting("vgg16", "imagenet", protocol, "GPU", batch, times), default_folder(), say)
-        cells.append(cell(f"vgg16-imagenet, batch {batch}", protocol, outcome, said, memory(outcome)))
-    return cells
+        yield cell(f"vgg16-imagenet, batch {batch}", protocol, outcome, said, memory(outcome))
 
 
 LATENCY: dict[int, Seconds] = {
@@ -52,8 +50,7 @@ LATENCY: dict[int, Seconds] = {
 
 def _latency(
     table: str, ring: int, times: int, say: Progress, rows: Sequence[str] | None, protocols: Sequence[str] | None
-) -> list[Cell]:
-    cells = []
+) -> Iterator[Cell]:
     served = selected(table, "protocol", PROTOCOLS.values(), protocols)
     for network in selected(table, "row", LATENCY[ring], rows):
         model, shape = network.split("-")
@@ -64,20 +61,19 @@ def _latency(
                 outcome = measure(setting(model, shape, protocol, device, 1, times, ring=ring), default_folder(), say)
                 said = f"{seconds:g} s{beside(piranha, ' s', 'Piranha')}"
                 here = f"{outcome.runs.wall.median:.3g} s" + (f"; {memory(outcome)}" if device == "GPU" else "")
-                cells.append(cell(f"{network}, {device}", protocol, outcome, said, here))
-    return cells
+                yield cell(f"{network}, {device}", protocol, outcome, said, here)
 
 
 def table_8(
     times: int, say: Progress, *, rows: Sequence[str] | None = None, protocols: Sequence[str] | None = None
-) -> list[Cell]:
+) -> Iterator[Cell]:
     """Seconds for one image, 32 bits."""
     return _latency("table 8", 32, times, say, rows, protocols)
 
 
 def table_9(
     times: int, say: Progress, *, rows: Sequence[str] | None = None, protocols: Sequence[str] | None = None
-) -> list[Cell]:
+) -> Iterator[Cell]:
     """Seconds for one image, 64 bits."""
     return _latency("table 9", 64, times, say, rows, protocols)
 

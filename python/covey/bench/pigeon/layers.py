@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from covey.bench.cache import default_folder
@@ -64,14 +64,14 @@ KINDS = {
 """The operators that a kind of layer begins with, and the paper's rows that it stands beside."""
 
 
-def table_5(times: int, say: Progress, *, batch: int | None = None, rows: Sequence[str] | None = None) -> list[Cell]:
+def table_5(
+    times: int, say: Progress, *, batch: int | None = None, rows: Sequence[str] | None = None
+) -> Iterator[Cell]:
     """Seconds and gigabits a second by kind of layer."""
-    cells = []
     for model in selected("table 5", "row", TABLE_5, rows):
         for index, device in enumerate(DEVICES):
             run = setting(model, "imagenet", "3PC", device, batch or LARGEST["imagenet"], times)
-            cells += _of_network(measure(run, default_folder(), say), device, index)
-    return cells
+            yield from _of_network(measure(run, default_folder(), say), device, index)
 
 
 def _of_network(outcome: Outcome, device: str, index: int) -> list[Cell]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from covey.bench import primitives
 from covey.bench.cells import COLUMNS, Cell, Preset, selected
@@ -53,23 +53,20 @@ def _cell(what: str, row: Row, protocol: str, ring: int, paper: str, lanes: int 
     return Cell(what, f"{protocol}, Z_2^{ring}", NETWORK.name, seconds, sent, row.rounds, False, paper, here)
 
 
-def figure_2(times: int, say: Progress, *, protocols: Sequence[str] | None = None) -> list[Cell]:
+def figure_2(times: int, say: Progress, *, protocols: Sequence[str] | None = None) -> Iterator[Cell]:
     """ReLUs by cores of a party."""
-    cells = []
     for protocol in _of(protocols, "figure 2"):
         for count in (count for count in (1, 2, 4, 8) if count <= cores(protocol)):
             primitive = Primitive("relu", count * RELUS, 0, primitives.relu(RELUS, samples=count))
             (row,) = _measure([primitive], protocol, 32, times, say, lanes=count if count > 1 else None)
             paper = "" if count == 1 else "nearly 100 % of 25 Gbit/s"
             what = f"2^20 ReLUs on {'one core' if count == 1 else f'each of {count} cores'}"
-            cells.append(_cell(what, row, protocol, 32, paper, count))
-    return cells
+            yield _cell(what, row, protocol, 32, paper, count)
 
 
-def figure_4(times: int, say: Progress, *, protocols: Sequence[str] | None = None) -> list[Cell]:
+def figure_4(times: int, say: Progress, *, protocols: Sequence[str] | None = None) -> Iterator[Cell]:
     """A convolution's throughput."""
     papers = {"CPU": "more than 5 Gbit/s", "GPU": "more than half of 25 Gbit/s"}
-    cells = []
     for protocol in _of(protocols, "figure 4"):
         for device, name in DEVICES.items():
             for count in IMAGES:
@@ -79,21 +76,18 @@ def figure_4(times: int, say: Progress, *, protocols: Sequence[str] | None = Non
                 split = lanes(protocol, count)
                 (row,) = _measure([primitive], protocol, 32, times, say, lanes=split, device=name)
                 what = f"{count} {'image' if count == 1 else 'images'}, {device}"
-                cells.append(_cell(what, row, protocol, 32, papers[device], split))
-    return cells
+                yield _cell(what, row, protocol, 32, papers[device], split)
 
 
-def figure_7(times: int, say: Progress, *, protocols: Sequence[str] | None = None) -> list[Cell]:
+def figure_7(times: int, say: Progress, *, protocols: Sequence[str] | None = None) -> Iterator[Cell]:
     """ReLUs by number and ring."""
-    cells = []
     for protocol in _of(protocols, "figure 7"):
         for ring in (32, 64):
             chosen = [Primitive(f"2^{power} ReLUs", 1 << power, 0, primitives.relu(1 << power)) for power in POWERS]
             rows = _measure(chosen, protocol, ring, times, say)
             for row in rows:
                 paper = "Piranha less than 2 %; of 25 Gbit/s" if protocol == "4PC" and row is rows[-1] else ""
-                cells.append(_cell(row.name, row, protocol, ring, paper))
-    return cells
+                yield _cell(row.name, row, protocol, ring, paper)
 
 
 def _of(protocols: Sequence[str] | None, figure: str) -> list[str]:

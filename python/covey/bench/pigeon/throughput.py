@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +59,7 @@ def _rates(
     batch: int | None,
     rows: Sequence[str] | None,
     protocols: Sequence[str] | None,
-) -> list[Cell]:
-    cells = []
+) -> Iterator[Cell]:
     served = selected(table, "protocol", PROTOCOLS.values(), protocols)
     for network in selected(table, "row", rates, rows):
         model, shape = network.split("-")
@@ -70,8 +69,7 @@ def _rates(
             for device, rate in zip(DEVICES, pigeon, strict=True):
                 run = setting(model, shape, protocol, device, batch or LARGEST[shape], times, ring=ring)
                 said = ("" if rate is None else f"{rate:g}/s") + beside(piranha, "/s", "Piranha")
-                cells.append(_rate(f"{network}, {device}", protocol, run, said.removeprefix("; "), say))
-    return cells
+                yield _rate(f"{network}, {device}", protocol, run, said.removeprefix("; "), say)
 
 
 def table_4(
@@ -81,7 +79,7 @@ def table_4(
     batch: int | None = None,
     rows: Sequence[str] | None = None,
     protocols: Sequence[str] | None = None,
-) -> list[Cell]:
+) -> Iterator[Cell]:
     """Images a second, 32 bits."""
     return _rates("table 4", TABLE_4, 32, times, say, batch, rows, protocols)
 
@@ -93,7 +91,7 @@ def table_7(
     batch: int | None = None,
     rows: Sequence[str] | None = None,
     protocols: Sequence[str] | None = None,
-) -> list[Cell]:
+) -> Iterator[Cell]:
     """Images a second, 64 bits."""
     return _rates("table 7", TABLE_7, 64, times, say, batch, rows, protocols)
 
@@ -128,9 +126,10 @@ LARGE, LARGE_HERE = 12288, 1536
 """Images at once of the row `vgg16-cifar-large`: the paper's, and what is run here."""
 
 
-def table_6(times: int, say: Progress, *, batch: int | None = None, rows: Sequence[str] | None = None) -> list[Cell]:
+def table_6(
+    times: int, say: Progress, *, batch: int | None = None, rows: Sequence[str] | None = None
+) -> Iterator[Cell]:
     """Images a second by adder, key bits and phase."""
-    cells = []
     for row in selected("table 6", "row", TABLE_6, rows):
         model, shape, *large = row.split("-")
         here, paper = (LARGE_HERE, LARGE) if large else (LARGEST[shape], BATCH)
@@ -138,14 +137,13 @@ def table_6(times: int, say: Progress, *, batch: int | None = None, rows: Sequen
             for tweak, rate in zip(TWEAKS, (None, *rates), strict=True):
                 run = setting(model, shape, "3PC", device, batch or here, times, **tweak.options)
                 said = "" if rate is None else f"{rate:g}/s"
-                cells.append(_rate(f"{model}-{shape}, {device}, {tweak.name}", "3PC", run, said, say, paper))
-    return cells
+                yield _rate(f"{model}-{shape}, {device}, {tweak.name}", "3PC", run, said, say, paper)
 
 
-def table_10(times: int, say: Progress, *, batch: int | None = None) -> list[Cell]:
+def table_10(times: int, say: Progress, *, batch: int | None = None) -> Iterator[Cell]:
     """VGG16 on ImageNet's images in 64 bits, beside CryptGPU."""
     papers = {"CPU": "1.77/s", "GPU": "CryptGPU 0.022/s; of at most 3 at once"}
-    return [
+    return (
         _rate(
             f"vgg16-imagenet, {device}",
             "3PC",
@@ -154,7 +152,7 @@ def table_10(times: int, say: Progress, *, batch: int | None = None) -> list[Cel
             say,
         )
         for device, paper in papers.items()
-    ]
+    )
 
 
 CUT = f"{BATCH} images of CIFAR's size at once, {LARGEST['imagenet']} of ImageNet's, unless --batch says otherwise."
