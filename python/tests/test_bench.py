@@ -90,6 +90,7 @@ def test_primitives_of_a_protocol_that_checks() -> None:
         repetitions=1,
         warm_up=0,
         progress=silent,
+        threads=2,
     )
     assert row.differing == 0 and row.as_planned
     assert row.bits == 5 * 32

@@ -115,40 +115,56 @@ fn measure<H: Harness>(case: &Case, (role, threads, repetitions): (usize, &[usiz
     let session = Session::<H>::new(Transport::Memory, ring, Options::default()).wrapped(&wrap);
     run(&session, case, &RUNS, None)?;
     let (received, dealt) = (messages(&log), deal::<H>(&case.program, &case.weights, ring));
-    let mut seconds = vec![Vec::new(); threads.len()];
+    let mut runs = vec![Vec::new(); threads.len()];
     for _ in 0..repetitions {
-        for (&threads, seconds) in threads.iter().zip(&mut seconds) {
+        for (&threads, runs) in threads.iter().zip(&mut runs) {
             use_threads(Some(threads))?;
             let replay = Replay::new(role, H::PARTIES, &received);
             let mut party = H::party(Box::new(replay), ring, session.options)?;
             let parameters = load::<H>(&case.program, &case.weights, &dealt, role, None)?;
             let executor = Executor::new(&mut party, case.program.clone(), parameters)?;
-            let mut found = [0.0; 2];
+            let mut last = (0.0, Vec::new());
             for (phase, inference) in RUNS {
                 let settings = RunSettings { phase, inference, batch: 1, round_bits: 0, continues: false };
                 let start = Instant::now();
                 let timings = executor.run_with(&mut party, settings, &mut CarriedShares::default(), &mut ())?;
-                let linear = timings.iter().filter(|timing| is_linear(timing)).map(|timing| timing.milliseconds);
-                found = [start.elapsed().as_secs_f64(), linear.sum::<f64>() / 1e3];
+                last = (start.elapsed().as_secs_f64() * 1e3, timings);
             }
-            seconds.push(found);
+            runs.push(last);
         }
     }
-    println!("{}, P{role} alone, medians of {repetitions} runs", case.program.name());
-    println!("{:>7}  {:>9}  {:>9}  {:>9}  {:>9}", "threads", "seconds", "linear", "the rest", "speed-up");
-    let middle = |seconds: &[[f64; 2]], of: fn(&[f64; 2]) -> f64| {
-        let mut sorted: Vec<f64> = seconds.iter().map(of).collect();
-        sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    println!("{}, P{role} alone, medians of {repetitions} runs, milliseconds", case.program.name());
+    let heads: Vec<String> = threads.iter().map(|threads| format!("{threads:>9}")).collect();
+    println!("{:<40}{}  speed-up", "threads", heads.concat());
+    let row = |name: &str, of: &dyn Fn(&Run) -> f64| {
+        let medians: Vec<f64> = runs.iter().map(|runs| median(runs.iter().map(of).collect())).collect();
+        let cells = medians.iter().map(|median| format!("{median:>9.2}")).collect::<String>();
+        let ratios: Vec<_> = medians.iter().skip(1).map(|median| format!("{:.2}", medians[0] / median)).collect();
+        println!("{name:<40}{cells}  {}", ratios.join(" "));
     };
-    let parts: [fn(&[f64; 2]) -> f64; 3] = [|found| found[0], |found| found[1], |found| found[0] - found[1]];
-    let first = seconds.first().map(|seconds| parts.map(|part| middle(seconds, part))).unwrap_or_default();
-    for (threads, seconds) in threads.iter().zip(&seconds) {
-        let [all, linear, rest] = parts.map(|part| middle(seconds, part));
-        let ratios = [first[0] / all, first[1] / linear, first[2] / rest].map(|ratio| format!("{ratio:.2}"));
-        println!("{threads:>7}  {all:>9.4}  {linear:>9.4}  {rest:>9.4}  {}", ratios.join(" / "));
+    let steps = runs[0].first().map_or(&[][..], |(_, timings)| timings);
+    for (index, step) in steps.iter().enumerate().filter(|(_, step)| step.milliseconds >= SHOWN) {
+        row(&step.name, &|(_, timings)| timings[index].milliseconds);
     }
+    row("linear layers, what is fused included", &|(_, timings)| linear(timings));
+    row("the rest", &|(all, timings)| all - linear(timings));
+    row("all", &|(all, _)| *all);
     Ok(())
+}
+
+/// Milliseconds in all, and what each step took.
+type Run = (f64, Vec<Timing>);
+
+/// Milliseconds of a step that has a row of its own.
+const SHOWN: f64 = 0.5;
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+fn linear(timings: &[Timing]) -> f64 {
+    timings.iter().filter(|timing| is_linear(timing)).map(|timing| timing.milliseconds).sum()
 }
 
 /// Steps with a product, what is fused to it included.

@@ -119,10 +119,11 @@ def measure(
     progress: Progress,
     phase: Phase = "joint",
     device: str | None = None,
+    threads: int | None = None,
 ) -> list[Row]:
     """Run every primitive and its twin in one session after the other of the same parties."""
     rows = []
-    with parties(protocol, network, options, progress, computing, device) as running:
+    with parties(protocol, network, options, progress, computing, device, threads) as running:
         for index, primitive in enumerate(chosen):
             progress(index, len(chosen), primitive.name)
             case = primitive.build(ring)

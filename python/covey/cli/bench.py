@@ -123,6 +123,7 @@ def primitives(
     network: Network = "loopback",
     adder: Adder = None,
     linear: LinearMethod = None,
+    threads: Threads = None,
     repetitions: MedianRepetitions = 5,
     warm_up: WarmUp = 1,
     as_json: Json = False,
@@ -154,6 +155,7 @@ def primitives(
             **times,
             progress=report,
             phase=_phase(phase),
+            threads=threads,
         )
     if as_json:
         console.print_json(

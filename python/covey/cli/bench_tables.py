@@ -109,19 +109,18 @@ def print_cells(preset: Preset, cells: list[Cell]) -> None:
 
 def cells_table(title: str, cells: list[Cell]) -> Table:
     """A paper's figure or table, made again."""
-    says = any(cell.here for cell in cells)
-    numbers = ["time", "sent", "rounds", *(["here"] if says else []), "the paper's"]
-    table = console.table(title, ["what", "ring", "network"], numbers)
+    says, compares = any(cell.here for cell in cells), any(cell.paper for cell in cells)
+    numbers = ["time", "sent", "rounds", *(["here"] if says else []), *(["the paper's"] if compares else [])]
+    table = console.table(title, ["what", "ring, network"], numbers)
     for cell in cells:
         table.add_row(
             console.cell(cell.what),
-            cell.domain,
-            cell.network,
-            console.duration(cell.seconds) + (" planned" if cell.planned else ""),
+            f"{cell.domain}\n{cell.network}",
+            console.duration(cell.seconds) + ("\nplanned" if cell.planned else ""),
             console.amount(round(cell.bytes)),
             f"{cell.rounds:,}",
-            *([cell.here] if says else []),
-            cell.paper,
+            *([cell.here.replace("; ", "\n")] if says else []),
+            *([cell.paper.replace("; ", "\n")] if compares else []),
         )
     return table
 
