@@ -19,7 +19,7 @@ use covey_kernels::constant_time::{secret, valgrind};
 use covey_kernels::dispatch;
 use covey_program::{Program, ProgramError};
 use covey_protocols::circuits::Adder;
-use covey_protocols::{LinearMethod, Options, Phase};
+use covey_protocols::{LinearMethod, NetworkProfile, Options, Phase};
 use covey_ring::Ring;
 use serde::Serialize;
 
@@ -86,14 +86,26 @@ impl Report {
         options: Options,
         make: fn(Ring) -> Result<Arc<Program>, ProgramError>,
     ) {
+        let runs = [(Phase::Joint, 1), (Phase::Preprocess, 2), (Phase::Online, 2)];
+        self.runs::<H>(protocol, ring, options, make, 2, &runs);
+    }
+
+    fn runs<H: Harness>(
+        &mut self,
+        protocol: &str,
+        ring: Ring,
+        options: Options,
+        make: fn(Ring) -> Result<Arc<Program>, ProgramError>,
+        batch: usize,
+        runs: &[(Phase, u64)],
+    ) {
         let program = make(ring).expect("the programs of conformance are valid");
         self.row(format!("{protocol}, {ring}: program {}", program.name()), || {
             let weights = programs::weights(&program).expect("its weights fit");
-            let inputs = (0..2).map(|number| programs::inputs(&program, 2, number)).collect();
+            let inputs = (0..2).map(|number| programs::inputs(&program, batch, number)).collect();
             let case = Case { program: program.clone(), weights, inputs };
             let session = Session::<H>::new(Transport::Memory, ring, options);
-            let runs = [(Phase::Joint, 1), (Phase::Preprocess, 2), (Phase::Online, 2)];
-            program::conform(&session, &case, &runs).map(drop)
+            program::conform(&session, &case, runs).map(drop)
         });
     }
 
@@ -177,6 +189,11 @@ fn main() -> ExitCode {
             report.program::<TwoPartyHarness<u64>>(protocol, ring, options, programs::linear_maps);
         }
     }
+    // On a slow network responses are merged.
+    let network = NetworkProfile { latency_us: 500, bits_per_second: 5_000_000 };
+    let options = Options { linear: LinearMethod::Lattice, network, ..Options::default() };
+    let runs = [(Phase::Joint, 1)];
+    report.runs::<TwoPartyHarness<u32>>("two-party, merged", Ring::Pow2(32), options, programs::wide_maps, 1, &runs);
     let (findings, failed) = report
         .rows
         .iter()
