@@ -165,6 +165,8 @@ def test_an_interrupted_table_shows_what_it_has(command: Command, monkeypatch: p
     printed = command("bench", "paper", "cryptflow2-table4", "--json")
     made = json.loads(printed.out)
     assert printed.code == 130 and (made["complete"], made["cells"]) == (False, [first.to_json()])
+    refused = command("bench", "paper", "cryptflow2-table4", "--rows", "none", "--json")
+    assert refused.code == 1 and not refused.out and "--rows is not for" in refused.err
 
 
 def test_ways_of_multiplying_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:

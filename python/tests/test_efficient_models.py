@@ -29,7 +29,7 @@ def silent(done: int, total: int, what: str) -> None:
 @pytest.fixture(scope="module")
 def cells() -> list[Cell]:
     """Rows of table 2 and the baseline, in two protocols."""
-    return list(efficient_models.table_2(1, silent, size=SIZE, protocols=PROTOCOLS, rows=ROWS))
+    return efficient_models.table_2(1, silent, size=SIZE, protocols=PROTOCOLS, rows=ROWS)
 
 
 def test_rows_are_what_their_names_say() -> None:
@@ -96,7 +96,7 @@ def test_seconds_are_those_of_the_papers_network(cells: list[Cell]) -> None:
 def test_computation_is_shared_among_cores(cells: list[Cell], protocol: str) -> None:
     """And bytes, rounds and the wire stay as they are."""
     on_one = [cell for cell in cells if cell.domain.startswith(protocol)][:2]
-    on_four = list(efficient_models.table_2(1, silent, size=SIZE, protocols=[protocol], rows=["SX"], cores=4))
+    on_four = efficient_models.table_2(1, silent, size=SIZE, protocols=[protocol], rows=["SX"], cores=4)
     for one, four in zip(on_one, on_four, strict=True):
         assert (four.what, four.bytes, four.rounds) == (one.what, one.bytes, one.rounds)
         assert four.figures["wire"] == one.figures["wire"]
@@ -141,7 +141,7 @@ def test_two_parties_compute_for_products_and_correlated_ots(cells: list[Cell]) 
 
 def test_shares_add_up() -> None:
     rows = ("shufflenetv2", "mobilenetv3-large")
-    shown = list(efficient_models.table_1(1, silent, size=SIZE, protocols=PROTOCOLS, rows=rows))
+    shown = efficient_models.table_1(1, silent, size=SIZE, protocols=PROTOCOLS, rows=rows)
     assert [cell.what for cell in shown] == [*rows] * 2
     shares = [{name: share for name, share in cell.figures.items() if share is not None} for cell in shown]
     for each in shares:
@@ -157,7 +157,7 @@ def test_shares_of_the_paper_add_up() -> None:
 
 
 def test_figure_3_by_size() -> None:
-    by_size = {size: list(efficient_models.figure_3(1, silent, size=size)) for size in (16, 32)}
+    by_size = {size: efficient_models.figure_3(1, silent, size=size) for size in (16, 32)}
     for size, (dense, factorised, shuffle) in by_size.items():
         assert (dense.what, dense.figures["reduction"]) == (f"{size} × {size}, dense", 1)
         assert dense.bytes > 5 * factorised.bytes > 5 * shuffle.bytes

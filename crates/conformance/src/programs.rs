@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use covey_program::{Program, ProgramBuilder, ProgramError, Rounding, Weights, WeightsError, Window, op};
-use covey_protocols::Table;
+use covey_protocols::{NetworkProfile, Table};
 use covey_ring::{Ring, Tensor};
 
 use crate::samples::{uniform, wrapped};
@@ -174,6 +174,9 @@ pub fn linear_maps(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     }
     b.build().map(Arc::new)
 }
+
+/// A network so slow that two parties merge the responses of [`wide_maps`].
+pub const MERGING: NetworkProfile = NetworkProfile { latency_us: 500, bits_per_second: 5_000_000 };
 
 /// Linear maps of channels so many that slow networks call for merged responses: 1 x 1, 3 x 3, with strides, with groups, dense.
 pub fn wide_maps(ring: Ring) -> Result<Arc<Program>, ProgramError> {

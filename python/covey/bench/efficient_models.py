@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -164,7 +164,7 @@ def table_1(
     protocols: Sequence[str] = SERVED,
     linear: str | None = None,
     rows: Sequence[str] = tuple(TABLE_1),
-) -> Iterator[Cell]:
+) -> list[Cell]:
     """Which bytes linear layers take in networks of their published forms."""
     chosen = _settings(protocols, linear)
     names = selected("table 1", "row", TABLE_1, rows)
@@ -173,11 +173,11 @@ def table_1(
     for done, (name, spec) in enumerate(specs.items()):
         say(done, len(specs), f"planning {name}")
         costs[name] = _costs(spec.build(), spec.image, chosen)
-    return (
+    return [
         _cell(name, size, protocol, chosen, costs[name][protocol], _shares(costs[name][protocol].cost, TABLE_1[name]))
         for protocol in chosen
         for name in names
-    )
+    ]
 
 
 def table_2(

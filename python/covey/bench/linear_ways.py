@@ -34,11 +34,11 @@ def _side_by_side(times: int, say: Progress, rows: Sequence[str] | None = None) 
     )
 
 
-def _ways(spec: ImageSpec, bits: int, profile: str, times: int, say: Progress) -> Iterator[Cell]:
+def _ways(spec: ImageSpec, bits: int, profile: str, times: int, say: Progress) -> list[Cell]:
     """One network on one link by each way, its seconds as parts of those of the better of the first two."""
     cells = {way: one_network(spec, bits, way, profile, "", times, say, warm_up=1) for way in WAYS}
     better = min(cells["ot"].seconds, cells["lattice"].seconds)
-    return (
+    return [
         replace(
             cell,
             what=f"{profile}, {way}",
@@ -46,7 +46,7 @@ def _ways(spec: ImageSpec, bits: int, profile: str, times: int, say: Progress) -
             figures={**cell.figures, "over_better": cell.seconds / better},
         )
         for way, cell in cells.items()
-    )
+    ]
 
 
 def _cpu(cell: Cell) -> str:

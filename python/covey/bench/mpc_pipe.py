@@ -101,7 +101,7 @@ def figure_6(times: int, say: Progress, *, device: str | None = None) -> Iterato
                 yield cell_of(f"{label}, {row.variant.name}", row, here, said, row.seconds_each)
 
 
-def figure_7(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:
+def figure_7(times: int, say: Progress, *, device: str | None = None) -> list[Cell]:
     """VGG16's time and where it goes."""
     paper = [
         "14.25 s (linear layers 4.64 s, of which 0.34 s communicate)",
@@ -111,10 +111,10 @@ def figure_7(times: int, say: Progress, *, device: str | None = None) -> Iterato
     ]
     inter_linear = next(variant for variant in VARIANTS if variant.inter_linear and not variant.inner_layer)
     (rows,) = _rows("VGG16", [LAN], [NONE, inter_linear, TWO, ALL], times, say, device=device)
-    return (
+    return [
         cell_of(f"VGG16, {row.variant.name}", row, split(row), said, row.seconds_each)
         for row, said in zip(rows, paper, strict=True)
-    )
+    ]
 
 
 def figure_9(times: int, say: Progress, *, device: str | None = None) -> Iterator[Cell]:

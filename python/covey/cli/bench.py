@@ -334,21 +334,19 @@ def paper(
         "cores": cores, "device": device_option(device, name),
     }  # fmt: skip
     cells: list[Cell] = []
-    failure: BaseException | None = None
-    with console.progress(quiet=as_json) as report:
-        try:
+    complete = False
+    try:
+        with console.progress(quiet=as_json) as report:
             for cell in preset.cells(repetitions, report, options):
                 cells.append(cell)
-        except (Exception, KeyboardInterrupt) as error:  # what is measured by then has its table
-            failure = error
-    if as_json:
-        made = [cell.to_json() for cell in cells]
-        about = {"title": preset.title, "note": preset.note, "repetitions": repetitions}
-        console.print_json({**about, "complete": failure is None, "cells": made})
-    elif cells:
-        print_cells(preset, cells)
-    if failure is not None:
-        raise failure
+        complete = True
+    finally:  # what is measured when it fails is shown
+        if as_json and (cells or complete):
+            made = [cell.to_json() for cell in cells]
+            about = {"title": preset.title, "note": preset.note, "repetitions": repetitions}
+            console.print_json({**about, "complete": complete, "cells": made})
+        elif cells:
+            print_cells(preset, cells)
 
 
 @app.command()

@@ -19,7 +19,7 @@ use covey_kernels::constant_time::{secret, valgrind};
 use covey_kernels::dispatch;
 use covey_program::{Program, ProgramError};
 use covey_protocols::circuits::Adder;
-use covey_protocols::{LinearMethod, NetworkProfile, Options, Phase};
+use covey_protocols::{LinearMethod, Options, Phase};
 use covey_ring::Ring;
 use serde::Serialize;
 
@@ -190,8 +190,7 @@ fn main() -> ExitCode {
         }
     }
     // On a slow network responses are merged.
-    let network = NetworkProfile { latency_us: 500, bits_per_second: 5_000_000 };
-    let options = Options { linear: LinearMethod::Lattice, network, ..Options::default() };
+    let options = Options { linear: LinearMethod::Lattice, network: programs::MERGING, ..Options::default() };
     let runs = [(Phase::Joint, 1)];
     report.runs::<TwoPartyHarness<u32>>("two-party, merged", Ring::Pow2(32), options, programs::wide_maps, 1, &runs);
     let (findings, failed) = report

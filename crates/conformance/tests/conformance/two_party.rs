@@ -90,7 +90,7 @@ fn merged_responses_on_a_slow_network() {
         let of_keys: u64 = of_keys.map(|link| link.messages).sum();
         assert!(of_keys > 4, "{ring}: {of_keys} messages of keys");
     }
-    let network = NetworkProfile { latency_us: 500, bits_per_second: 5_000_000 };
+    let network = programs::MERGING;
     let options = Options { linear: LinearMethod::Lattice, network, tile: 4096, window: 3, ..Options::default() };
     check::<TwoPartyHarness<u32>>(Transport::Memory, Ring::Pow2(32), options, &[(Joint, 1)]);
     let preprocessed = Options { preprocess_linear: true, ..options };
