@@ -73,7 +73,8 @@ class Client:
         `linear` ("ot", "lattice" or "auto") is how two parties multiply by weights; with `preprocess_linear=True`
         `preprocess` multiplies random masks, and layers by lattice encryption then send one ring element an input;
         `key_bits` makes comparisons approximate: they read that many bits from their bound down. `lanes` is how many
-        inferences of `infer_all` are under way at a time; `inter_linear=False` and `inner_layer=False` switch pipelines
+        inferences of `infer_all` are under way at a time, and with `roles="turned"` the parties take all roles in
+        turn, lane by lane; `inter_linear=False` and `inner_layer=False` switch pipelines
         off, to see what they bring.
         """
         program = load(model).program

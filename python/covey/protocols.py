@@ -36,6 +36,8 @@ class ProtocolInfo:
     """Whether the data owner may be the last party itself: it holds nothing of the model."""
     computes_in_turn: bool = False
     """Whether a party computes mostly while the others wait, so that on one machine each may use all processors."""
+    roles_turn: bool = False
+    """Whether the parties can take all roles in turn, from lane to lane."""
 
     @property
     def served(self) -> bool:
@@ -94,6 +96,7 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
             "Who could have learnt what: the data owner alone learnt the {count} results, and the model owner nothing; "
             "{parties} saw the program, the batch size and the timing, and beyond that only numbers that "
             "are random to each of them, unless two of them pool what they hold or one of them leaves the protocol.",
+            roles_turn=True,
         ),
         ProtocolInfo(
             "quad",
@@ -106,6 +109,7 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
             "Who could have learnt what: the data owner alone learnt the {count} results, and the model owner nothing; "
             "{parties} saw the program, the batch size and the timing, and beyond that only numbers that "
             "are random to each of them, even if one of them left the protocol, unless two of them work together.",
+            roles_turn=True,
         ),
         ProtocolInfo(
             "two-party",
@@ -165,7 +169,12 @@ def of_parties(computing: int, dealer: bool) -> str | None:
 
 
 def session_options(
-    key_bits: int | None, name: str, lanes: int = 1, linear: str | None = None, preprocess_linear: bool = False
+    key_bits: int | None,
+    name: str,
+    lanes: int = 1,
+    linear: str | None = None,
+    preprocess_linear: bool = False,
+    roles: str | None = None,
 ) -> dict[str, Any]:
     """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
     given = {
@@ -173,6 +182,7 @@ def session_options(
         "lanes": lanes if lanes > 1 else None,
         "linear": linear,
         "preprocess_linear": preprocess_linear or None,
+        "roles": roles,
     }
     if preprocess_linear and linear == "ot":
         raise OptionError("--preprocess-linear is for layers by lattice encryption: --linear ot has none")
@@ -180,6 +190,12 @@ def session_options(
         raise OptionError(f"--preprocess-linear is for layers by lattice encryption: {name} has none")
     if linear is not None and name != "two-party":
         raise OptionError(f"--linear says how two parties multiply by weights: {name} has one way")
+    if roles == "turned":
+        if not PROTOCOLS[name].roles_turn:
+            turning = " or ".join(info.name for info in PROTOCOLS.values() if info.roles_turn)
+            raise OptionError(f"--roles turned is for {turning}: roles do not turn in {name}")
+        if lanes < 2:
+            raise OptionError("--roles turned changes roles from lane to lane: say --lanes, best as many as parties")
     if name == "clear":
         if key_bits is not None:
             raise OptionError("--key-bits approximates comparisons of a private run: clear has none")

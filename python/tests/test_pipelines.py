@@ -12,7 +12,7 @@ import pytest
 import covey
 from command import Command
 from covey import _core
-from covey.bench import calibrate, mpc_pipe, pipelines
+from covey.bench import calibrate, mpc_pipe, pipelines, roles
 from covey.bench.networks import NETWORKS, network
 from covey.bench.papers import find
 from covey.bench.pipelines import ALL, NONE, VARIANTS, bed
@@ -40,6 +40,36 @@ def test_lanes_give_the_results_of_one_lane_in_order(parties: Parties, digits: P
     np.testing.assert_array_equal(one_by_one, due.integers[name])
     np.testing.assert_array_equal(joined.integers[name], due.integers[name][:9])
     np.testing.assert_array_equal(joined.outputs[name], due.outputs[name][:9])
+
+
+def test_turned_roles_load_all_parties_alike(
+    command: Command, digits: Path, parties: Parties, images: np.ndarray, tmp_path: Path
+) -> None:
+    model = load(digits)
+    parties.share(model)
+    with Client(parties.client_config).session(model, lanes=3, roles="turned") as session:
+        joined = session.infer_split(images[:9], 3)
+    due = parties.run(digits, images[:9])
+    (name,) = due.integers
+    np.testing.assert_array_equal(joined.integers[name], due.integers[name])
+    np.save(tmp_path / "x.npy", images[:3])
+    run = ("run", digits, "--input", tmp_path / "x.npy", "--local", "--roles", "turned")
+    command.succeeds(*run, "--protocol", "quad", "--lanes", 3)
+    command.refuses(*run, saying="--roles turned changes roles from lane to lane: say --lanes")
+    command.refuses(*run, "--protocol", "two-party", "--lanes", 2, saying="--roles turned is for trio or quad")
+    command.refuses(*run[:-1], "round", saying="roles cannot be 'round': use fixed or turned")
+
+
+@pytest.mark.parametrize("protocol", ["trio", "quad"])
+def test_fixed_and_turned_roles_are_compared(protocol: str, tmp_path: Path) -> None:
+    with bed(ImageSpec("lenet5", "mnist", "max"), tmp_path, silent, protocol=protocol, ring="32") as made:
+        (pair,) = roles.measure(made, [NETWORKS["loopback"]], 1, silent)
+    assert pair.fixed.all_bytes == pair.turned.all_bytes
+    # Of three parties each sends a third of everything, of four a quarter.
+    assert pair.turned.interface_bytes * len(pair.turned.cpu_seconds) == pair.turned.all_bytes
+    assert pair.fixed.interface_bytes > 1.3 * pair.turned.interface_bytes
+    assert pair.ratios.median > 0
+    json.dumps(pair.to_json())
 
 
 def test_samples_that_do_not_go_into_lanes_are_refused(

@@ -9,9 +9,9 @@ use covey_messages::{
     one_line, wire,
 };
 use covey_program::{Program, ValueId};
-use covey_protocols::Options;
 use covey_protocols::kind::{ProtocolKind, ServedProtocol};
 use covey_protocols::served::ClientHalf;
+use covey_protocols::{Options, Roles, turned};
 use covey_ring::{Tensor, Word};
 use covey_runtime::session::{Visitor, choose, supports};
 use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, RowForm, RuntimeError, check_batch, encode_inputs};
@@ -88,6 +88,8 @@ pub struct Session {
     pub(crate) streams: Streams,
     pub(crate) control: Box<dyn Endpoint>,
     pub(crate) lanes: Vec<Box<dyn Half>>,
+    /// Role assignments that the lanes have in turn.
+    assignments: usize,
     pub(crate) names: Vec<String>,
     absent_dealer: Option<AbsentDealer>,
     /// Number of the next preprocessing or joint run.
@@ -163,6 +165,12 @@ impl Session {
             let name = program.name();
             return Err(ClientError::Request(format!("'{name}' carries values from run to run: use 1 lane")));
         }
+        if options.roles == Roles::Turned && protocol.assignments() == 1 {
+            return Err(ClientError::Request(format!(
+                "roles do not turn in {protocol}: use roles fixed, or trio or quad"
+            )));
+        }
+        let assignments = options.assignments(protocol.assignments());
         let (terms, Opened { connections, names, absent_dealer }) = open(config, program, protocol, options, tell)?;
         // An absent dealer keeps its place.
         let parties = config.parties.len();
@@ -171,7 +179,8 @@ impl Session {
         let streams = Streams::start((parties, &config.name), parties, peers, transport_options(&terms))?;
         let mut control = streams.endpoint(CONTROL_STREAM)?;
         let lane = |lane: usize| {
-            let opening = Opening { endpoint: streams.endpoint(lane_stream(lane))?, program, options };
+            let endpoint = turned::endpoint(streams.endpoint(lane_stream(lane))?, lane % assignments);
+            let opening = Opening { endpoint, program, options };
             choose(protocol, program.ring(), opening)?
         };
         let lanes = (0..options.lanes).map(lane).collect::<Result<Vec<_>, ClientError>>()?;
@@ -190,6 +199,7 @@ impl Session {
             streams,
             control,
             lanes,
+            assignments,
             names,
             absent_dealer,
             next,
@@ -354,14 +364,17 @@ impl Session {
         let (lanes, control) = (&mut self.lanes, &mut self.control);
         let many = lanes.len();
         let numbers = move |lane: usize| (first..).take(count as usize).filter(move |run| lane_of(*run, many) == lane);
-        let run = |half: &mut Box<dyn Half>| -> Result<(Vec<Output>, f64), ClientError> {
+        let assignments = self.assignments;
+        let run = |lane: usize, half: &mut Box<dyn Half>| -> Result<(Vec<Output>, f64), ClientError> {
             let start = Instant::now();
-            let outputs = half.run(program, batch).map_err(|error| session_failure(streams, error))?;
+            let outputs =
+                half.run(program, batch).map_err(|error| lane_failure((streams, lane % assignments), error))?;
             Ok((outputs, start.elapsed().as_secs_f64()))
         };
         let (opened, reports) = std::thread::scope(|scope| {
             let lanes = lanes.iter_mut().enumerate().map(|(lane, half)| {
-                let each = move || numbers(lane).map(|number| Ok((number, run(half)?))).collect::<Result<Vec<_>, _>>();
+                let each =
+                    move || numbers(lane).map(|number| Ok((number, run(lane, half)?))).collect::<Result<Vec<_>, _>>();
                 scope.spawn(each)
             });
             let lanes: Vec<_> = lanes.collect();
@@ -514,13 +527,18 @@ impl Session {
 /// The session's failure, which all peers know, rather than how it showed here. What one side cannot go on with ends the
 /// session for all.
 pub(crate) fn session_failure(streams: &Streams, error: ClientError) -> ClientError {
-    match streams.failure() {
-        Some(failure) => failure.into(),
-        None => {
-            streams.abort(Some(streams.me()), &error.to_string());
-            error
-        }
+    lane_failure((streams, 0), error)
+}
+
+/// The same on a lane of this role assignment.
+fn lane_failure((streams, turn): (&Streams, usize), error: ClientError) -> ClientError {
+    if let Some(failure) = streams.failure() {
+        return failure.into();
     }
+    // What the protocol says of roles, a reader takes for the listed ones.
+    let who = turned::who_is_who(turn, streams.parties(), |party| streams.name(party));
+    let failure = streams.abort(Some(streams.me()), &format!("{error}{who}"));
+    if who.is_empty() { error } else { failure.into() }
 }
 
 impl Drop for Session {

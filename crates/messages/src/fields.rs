@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use covey_program::ProgramHash;
 use covey_protocols::circuits::Adder;
-use covey_protocols::{LANES, LinearMethod, NetworkProfile, Options, PARTIES, Pipelines};
+use covey_protocols::{LANES, LinearMethod, NetworkProfile, Options, PARTIES, Pipelines, Roles};
 use covey_ring::{Ring, RingError};
 use covey_transport::Fingerprint;
 use serde::de::Error as _;
@@ -163,6 +163,22 @@ impl<'de> Deserialize<'de> for LinearMessage {
     }
 }
 
+/// Who has which role on which lane, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RolesMessage(pub Roles);
+
+impl Serialize for RolesMessage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for RolesMessage {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(RolesMessage).map_err(D::Error::custom)
+    }
+}
+
 /// The network that an automatic choice is made for. It slows nothing down: see [`NetworkMessage`] for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -202,6 +218,8 @@ pub struct OptionsMessage {
     pub parties: u32,
     /// Inferences under way at a time.
     pub lanes: u32,
+    /// Who has which role on which of them.
+    pub roles: RolesMessage,
     /// Weights are opened once, and not in every run.
     pub inter_linear: bool,
     /// Tiles travel while others are computed.
@@ -222,6 +240,7 @@ impl From<Options> for OptionsMessage {
             key_bits: options.key_bits,
             parties: count(options.parties),
             lanes: count(options.lanes),
+            roles: RolesMessage(options.roles),
             inter_linear: options.pipelines.inter_linear,
             inner_layer: options.pipelines.inner_layer,
         }
@@ -254,6 +273,9 @@ impl OptionsMessage {
         if !LANES.contains(&(self.lanes as usize)) {
             return Err(format!("{} inferences at a time: use {} to {} lanes", self.lanes, LANES.start(), LANES.end()));
         }
+        if self.roles.0 == Roles::Turned && self.lanes < 2 {
+            return Err("roles that turn from lane to lane on 1 lane: use 2 or more".into());
+        }
         if self.profile.bandwidth == 0 {
             return Err("a network profile of 0 bits a second".into());
         }
@@ -267,6 +289,7 @@ impl OptionsMessage {
             key_bits: self.key_bits,
             parties,
             lanes: self.lanes as usize,
+            roles: self.roles.0,
             pipelines: Pipelines { inter_linear: self.inter_linear, inner_layer: self.inner_layer },
         })
     }
@@ -275,12 +298,22 @@ impl OptionsMessage {
 impl fmt::Display for OptionsMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let OptionsMessage {
-            adder: AdderMessage(adder), linear, profile, tile, window, key_bits, parties, lanes, ..
+            adder: AdderMessage(adder),
+            linear,
+            profile,
+            tile,
+            window,
+            key_bits,
+            parties,
+            lanes,
+            roles,
+            ..
         } = self;
         let ProfileMessage { latency_us, bandwidth } = profile;
         write!(f, "adder {} for {latency_us} us and {bandwidth} bit/s, tile {tile}, window {window}", adder.name())?;
         let when = if self.preprocess_linear { " while preprocessing" } else { "" };
         write!(f, ", linear layers by {}{when}, {parties} parties, {lanes} lanes", linear.0.name())?;
+        write!(f, ", roles {}", roles.0.name())?;
         for (on, name) in [(self.inter_linear, "inter-linear"), (self.inner_layer, "inner-layer")] {
             write!(f, ", {name} pipeline {}", if on { "on" } else { "off" })?;
         }
@@ -319,6 +352,7 @@ mod tests {
                 key_bits,
                 parties,
                 lanes,
+                roles: Roles::Turned,
                 pipelines,
             };
             let message = OptionsMessage::from(options);

@@ -227,7 +227,8 @@ pub(crate) struct Runs<'a> {
     costs: CostModel,
     options: Options,
     round_bits: u32,
-    role: usize,
+    /// The roles that it has on the session's lanes.
+    roles: Vec<usize>,
     /// The weights that were trained, by their values' numbers.
     trained: &'a [u32],
     /// Of runs that are preprocessed and not used yet.
@@ -245,7 +246,7 @@ impl<'a> Runs<'a> {
         client: &'a AllowedClient,
         (program, costs, options): (&'a Arc<Program>, CostModel, Options),
         round_bits: u32,
-        (role, trained): (usize, &'a [u32]),
+        (roles, trained): (Vec<usize>, &'a [u32]),
     ) -> Result<Self, String> {
         let (kept, carried) = (memory.nothing(client), memory.nothing(client));
         Ok(Runs {
@@ -255,7 +256,7 @@ impl<'a> Runs<'a> {
             costs,
             options,
             round_bits,
-            role,
+            roles,
             trained,
             kept,
             carried,
@@ -279,7 +280,9 @@ impl<'a> Runs<'a> {
         }
         let what = format!("{count} run(s) of {batch} sample(s)");
         let (mut charge, footprint) = self.footprint(batch, &what)?;
-        let carried = carried_memory(self.program, self.costs, self.options, batch, self.role);
+        let carried =
+            self.roles.iter().map(|&role| carried_memory(self.program, self.costs, self.options, batch, role));
+        let carried = carried.max().unwrap_or(0);
         self.carried.grow(carried.saturating_sub(self.carried.bytes), &what)?;
         let side_by_side = self.options.lanes.min(count as usize).max(1) as u64;
         let mut due = footprint.run.saturating_mul(side_by_side);
@@ -312,18 +315,38 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// What one run takes, planned once. To plan it takes memory as well, about as much as its largest tensor, which is counted first.
+    /// What one run takes, on the lane on which that is most.
     fn footprint(&self, batch: usize, what: &str) -> Result<(Charge, Footprint), String> {
+        let mut charge = self.memory.nothing(self.client);
+        let mut most = Footprint { run: 0, kept: 0, correlated_ots: 0 };
+        for &role in &self.roles {
+            let footprint = self.footprint_of(role, batch, (&mut charge, what))?;
+            most.run = most.run.max(footprint.run);
+            most.kept = most.kept.max(footprint.kept);
+            most.correlated_ots = most.correlated_ots.max(footprint.correlated_ots);
+        }
+        Ok((charge, most))
+    }
+
+    /// What one run takes of a role, planned once. To plan it takes memory as well, about as much as its largest tensor, which is counted
+    /// first.
+    fn footprint_of(
+        &self,
+        role: usize,
+        batch: usize,
+        (charge, what): (&mut Charge, &str),
+    ) -> Result<Footprint, String> {
         let options = format!("{:?}", OptionsMessage::from(Options { lanes: 1, ..self.options }));
         // A program always has the same weights trained: those that its job names, or none.
-        let (role, trained) = (self.role, self.trained);
+        let trained = self.trained;
         let (program, form) = (self.program.hash().into(), (role, !trained.is_empty()));
         let plan_of = (program, self.costs.name, options, batch, self.round_bits, form);
         let plans = || self.memory.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = plans().get(&plan_of).copied() {
-            return Ok((self.memory.take(self.client, 0, what)?, known));
+            return Ok(known);
         }
-        let charge = self.memory.take(self.client, largest_tensor(self.program, self.costs, batch), what)?;
+        let largest = largest_tensor(self.program, self.costs, batch);
+        charge.grow(largest.saturating_sub(charge.bytes), what)?;
         let planned = footprint(self.program, self.costs, self.options, batch, self.round_bits, (role, trained));
         let planned = planned.map_err(|error| error.to_string())?;
         let mut plans = plans();
@@ -331,7 +354,7 @@ impl<'a> Runs<'a> {
             plans.clear();
         }
         plans.insert(plan_of, planned);
-        Ok((charge, planned))
+        Ok(planned)
     }
 }
 
@@ -396,9 +419,14 @@ mod tests {
         let key = format!("covey:{}", "1".repeat(64)).parse().unwrap();
         let client = AllowedClient { budget, ..AllowedClient::new("data", vec![key]) };
         let memory = Arc::new(Memory::new(&PartyBudget { memory: Some(128 * MIB), ..PartyBudget::default() }));
-        let mut runs =
-            Runs::new(&memory, &client, (&program, CostModel::of::<Trio<u32>>(), Options::default()), 0, (1, &[]))
-                .unwrap();
+        let mut runs = Runs::new(
+            &memory,
+            &client,
+            (&program, CostModel::of::<Trio<u32>>(), Options::default()),
+            0,
+            (vec![1], &[]),
+        )
+        .unwrap();
         let run = |phase, count| Run { phase, batch: 1, inference: 1, count, continues: false, ends: false };
         runs.take(&run(PhaseMessage::Preprocess, 3), false).unwrap();
         let kept = runs.kept.bytes;

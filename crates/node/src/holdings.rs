@@ -16,6 +16,7 @@ use crate::masks::MaskStore;
 use crate::runs::RunStore;
 use crate::state::{Head, Store, StoredWeights};
 use crate::supply::Stores;
+use crate::weights::Cache;
 
 /// All that a party keeps for sessions to come.
 pub struct Holdings {
@@ -80,7 +81,7 @@ impl Holdings {
             masks_bytes: self.masks.bytes(program),
             runs_bytes: self.runs.bytes(program),
             checkpoints_bytes: self.checkpoints.bytes(program),
-            memory_bytes: self.memory.as_ref().map(|_| held.cache.memory()),
+            memory_bytes: self.memory.as_ref().map(|_| held.caches.iter().map(Cache::memory).sum()),
             run_memory: self.memory.as_ref().and_then(|memory| memory.largest_run(program)),
         }
     }

@@ -7,10 +7,10 @@ use std::thread;
 
 use covey_messages::{Run, lane_of, lane_stream, one_line};
 use covey_protocols::any_party::AnyParty;
-use covey_protocols::kind::ServedProtocol;
+use covey_protocols::kind::{Properties, ServedProtocol};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::StoredRun;
-use covey_protocols::{Options, Phase, ProtocolError};
+use covey_protocols::{Options, Phase, ProtocolError, turned};
 use covey_ring::{Ring, Word};
 use covey_runtime::profile::Timing;
 use covey_runtime::{CarriedShares, Executor, Observer, RunSettings, RuntimeError};
@@ -22,6 +22,8 @@ use crate::shared_data::Share;
 pub(crate) struct Lanes<W: Word>(Vec<Lane<W>>);
 
 struct Lane<W: Word> {
+    /// Its role assignment.
+    turn: usize,
     party: Box<AnyParty<W>>,
     carried: CarriedShares<AnyParty<W>>,
 }
@@ -29,7 +31,8 @@ struct Lane<W: Word> {
 /// What all runs of a request have in common.
 pub(crate) struct Request<'a, W: Word> {
     pub streams: &'a Streams,
-    pub executor: &'a Executor<AnyParty<W>>,
+    /// The program with its weights, by role assignment.
+    pub executors: Vec<&'a Executor<AnyParty<W>>>,
     pub phase: Phase,
     pub run: Run,
     pub round_bits: u32,
@@ -37,8 +40,8 @@ pub(crate) struct Request<'a, W: Word> {
     pub inputs: Option<&'a Held<'a, W>>,
 }
 
-/// What gives a party's shares of the inputs of a run.
-pub(crate) type Held<'a, W> = dyn Fn(usize, &AnyParty<W>) -> Result<Vec<Share<W>>, String> + Sync + 'a;
+/// What gives a party's shares of the inputs of a run, on a lane of this role assignment.
+pub(crate) type Held<'a, W> = dyn Fn(usize, (usize, &AnyParty<W>)) -> Result<Vec<Share<W>>, String> + Sync + 'a;
 
 impl<W: Word> Lanes<W> {
     pub fn start(
@@ -51,21 +54,31 @@ impl<W: Word> Lanes<W> {
         // All streams first: what a faster party sends on one waits until it is open.
         let open = |lane: usize| streams.endpoint(lane_stream(lane)).map_err(|error| error.to_string());
         let endpoints = (0..options.lanes.max(1)).map(open).collect::<Result<Vec<_>, _>>()?;
+        let Properties { assignments, key_holders, .. } = protocol.properties();
+        let assignments = options.assignments(assignments);
+        let place = (streams.me(), streams.parties());
         let lane = |(lane, endpoint): (usize, Box<dyn Endpoint>)| {
-            let party = protocol.start(endpoint, keys.clone(), ring, options, lane as u32);
-            Ok(Lane { party: party.map_err(|error| error.to_string())?, carried: CarriedShares::default() })
+            let turn = lane % assignments;
+            let (endpoint, keys) = (turned::endpoint(endpoint, turn), turned::keys(keys, key_holders, place, turn));
+            let party = protocol.start(endpoint, keys, ring, options, lane as u32);
+            Ok(Lane { turn, party: party.map_err(|error| error.to_string())?, carried: CarriedShares::default() })
         };
         Ok(Lanes(endpoints.into_iter().enumerate().map(lane).collect::<Result<_, String>>()?))
     }
 
-    /// The lane that prepares weights, for all.
-    pub fn first(&mut self) -> &mut AnyParty<W> {
-        &mut *self.0[0].party
+    /// The lanes that prepare weights, one of each role assignment.
+    pub fn preparing(&mut self) -> impl Iterator<Item = (usize, &mut AnyParty<W>)> {
+        // Lane number t is the first of assignment t.
+        self.0
+            .iter_mut()
+            .enumerate()
+            .filter(|(number, lane)| *number == lane.turn)
+            .map(|(_, lane)| (lane.turn, &mut *lane.party))
     }
 
     /// The lane of programs that carry values, which run one after the other, and what it carries.
     pub fn carrying(&mut self) -> (&mut AnyParty<W>, &mut CarriedShares<AnyParty<W>>) {
-        let Lane { party, carried } = &mut self.0[0];
+        let Lane { party, carried, .. } = &mut self.0[0];
         (&mut **party, carried)
     }
 
@@ -139,7 +152,7 @@ impl<W: Word> Lanes<W> {
 impl<W: Word> Request<'_, W> {
     fn one_lane(
         &self,
-        Lane { party, carried }: &mut Lane<W>,
+        Lane { turn, party, carried }: &mut Lane<W>,
         numbers: impl Iterator<Item = u64>,
         observer: Option<&mut (dyn Observer<AnyParty<W>> + Send)>,
     ) -> Result<Vec<Timing>, String> {
@@ -148,23 +161,27 @@ impl<W: Word> Request<'_, W> {
             Some(observer) => observer,
             None => &mut nobody,
         };
+        let turn = *turn;
+        let (executor, lane) = (self.executors[turn], (self.streams, turn));
         let runs = || {
             let mut timings = Vec::new();
             let Run { batch, mut continues, .. } = self.run;
             for inference in numbers {
                 if self.run.ends {
-                    let times = self.executor.end(&mut **party, inference, batch, carried);
-                    add(&mut timings, times.map_err(|error| over(self.streams, &error))?);
+                    let times = executor.end(&mut **party, inference, batch, carried);
+                    add(&mut timings, times.map_err(|error| over(lane, &error))?);
                     continue;
                 }
                 let (phase, round_bits) = (self.phase, self.round_bits);
                 let settings = RunSettings { phase, inference, batch, round_bits, continues };
-                let held =
-                    self.inputs.map(|held| held((inference - self.run.inference) as usize, &**party)).transpose();
+                let held = self
+                    .inputs
+                    .map(|held| held((inference - self.run.inference) as usize, (turn, &**party)))
+                    .transpose();
                 let held = held.map_err(|problem| end_here(self.streams, &problem))?;
-                let times = self.executor.run_on(&mut **party, settings, held, carried, observer);
+                let times = executor.run_on(&mut **party, settings, held, carried, observer);
                 continues = true;
-                add(&mut timings, times.map_err(|error| over(self.streams, &error))?);
+                add(&mut timings, times.map_err(|error| over(lane, &error))?);
             }
             Ok(timings)
         };
@@ -178,13 +195,16 @@ pub(crate) fn guarded<T>(streams: &Streams, work: impl FnOnce() -> Result<T, Str
     ended.unwrap_or_else(|_| Err(end_here(streams, "internal error in a lane: please report it")))
 }
 
-/// Ends the session for all, unless it has ended already: another lane may be waiting for a peer whose lane this one was.
-pub(crate) fn over(streams: &Streams, error: &RuntimeError) -> String {
+/// Ends the session for all, on a lane of this role assignment, unless it has ended already: another lane may be waiting for a peer whose
+/// lane this one was.
+pub(crate) fn over((streams, turn): (&Streams, usize), error: &RuntimeError) -> String {
+    // What the protocol says of roles, a reader takes for the listed ones.
+    let said = || format!("{error}{}", turned::who_is_who(turn, streams.parties(), |party| streams.name(party)));
     match error {
         // All find it, and know no more than that it was one of them.
-        RuntimeError::Protocol(ProtocolError::CheckFailed(_)) => end(streams, None, &error.to_string()),
+        RuntimeError::Protocol(ProtocolError::CheckFailed(_)) => end(streams, None, &said()),
         RuntimeError::Protocol(ProtocolError::ClientDiffers(_)) => {
-            end(streams, streams.peers().into_iter().find(|peer| *peer >= streams.parties()), &error.to_string())
+            end(streams, streams.peers().into_iter().find(|peer| *peer >= streams.parties()), &said())
         }
         _ => end_here(streams, &error.to_string()),
     }

@@ -11,7 +11,7 @@ use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::{Properties, ServedProtocol};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Part;
-use covey_protocols::{Options, Phase, Protocol};
+use covey_protocols::{Options, Phase, Protocol, Roles};
 use covey_ring::{Ring, Word};
 use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
@@ -41,7 +41,7 @@ use crate::stored_runs::{Setting, StoredRuns};
 use crate::supply::{Stores, Supplies};
 use crate::trained::Serving;
 use crate::usage;
-use crate::weights::{self, Prepared};
+use crate::weights::{self, LISTED, Prepared};
 
 /// How often a party reports progress, at most.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -187,10 +187,13 @@ impl Runs<'_> {
         };
         // Others may wait for these weights, who did not ask for a slow line.
         self.streams.emulate(false);
-        let prepared = setting.prepared(protocol, lanes.first(), &mut *control, self.common.take());
-        let prepared = prepared.inspect_err(|problem| warn!("{problem}"))?;
+        let mut prepared = Vec::new();
+        for lane in lanes.preparing() {
+            let weights = setting.prepared(protocol, lane, &mut *control, self.common.take());
+            prepared.push(weights.inspect_err(|problem| warn!("{problem}"))?);
+        }
         self.streams.emulate(true);
-        let (executor, masks) = (&prepared.executor, &prepared.masks);
+        let (executor, masks) = (&prepared[LISTED].executor, &prepared[LISTED].masks);
         let client_name = self.streams.name(self.client);
         wire::send_control(&mut *control, self.client, &SessionReply::Opened).map_err(|error| error.to_string())?;
         let mut numbers = Numbers::default();
@@ -200,7 +203,9 @@ impl Runs<'_> {
         };
         let purpose = Purpose { masks: masks.as_ref().map(|masks| masks.session), ..self.purpose.clone() };
         self.stored_runs.retire(&purpose);
-        let mut stored_runs = match keeps_runs(&self.options) {
+        let turned = self.options.roles == Roles::Turned;
+        // A stored run serves a lane of the assignment that it was dealt in, and the listed one is the only one that is stored.
+        let mut stored_runs = match keeps_runs(&self.options) && !turned {
             true => {
                 let setting = Setting {
                     store: self.stored_runs,
@@ -243,7 +248,8 @@ impl Runs<'_> {
         };
         let (options, round_bits) = (self.options, self.round_bits);
         let (role, of) = (self.streams.me(), (executor.program(), costs, options));
-        let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, (role, self.held.trained()))?;
+        let roles = (0..prepared.len()).map(|turn| (role + turn) % self.streams.parties()).collect();
+        let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, (roles, self.held.trained()))?;
         let asked = |problem: String| format!("{client_name} asked for {problem}");
         let client = self.client;
         let reply = |control: &mut dyn Endpoint, reply: &SessionReply| {
@@ -376,6 +382,9 @@ impl Runs<'_> {
                         return Err(asked(format!("{} runs to be stored: 1 to {MAX_COUNT} go", fill.count)));
                     }
                     let _memory = taken.take_one(fill.batch).map_err(asked)?;
+                    if turned {
+                        return Err("stored runs are dealt for roles as they are listed: store them in a session with roles fixed".into());
+                    }
                     if supplies.is_none() && stored_runs.is_none() {
                         return Err(format!("{} keeps no offline material between sessions", costs.name));
                     }
@@ -472,10 +481,13 @@ impl Runs<'_> {
             };
             let streams = self.streams;
             let of_rows = rows.as_ref().map(|rows| {
-                |index: usize, party: &AnyParty<W>| shared_data.inputs(rows, index, party, executor.program())
+                |index: usize, (turn, party): (usize, &AnyParty<W>)| {
+                    shared_data.inputs(rows, index, (protocol, turn, party), executor.program())
+                }
             });
             let inputs = of_rows.as_ref().map(|of_rows| of_rows as &Held<W>);
-            let request = Request { streams, executor, phase, run, round_bits, inputs };
+            let executors = prepared.iter().map(|weights| &*weights.executor).collect();
+            let request = Request { streams, executors, phase, run, round_bits, inputs };
             counts.take();
             let cpu = usage::cpu_seconds();
             let timings = lanes.run(&request, &mut reporter)?;

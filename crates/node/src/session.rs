@@ -7,9 +7,9 @@ use covey_messages::{
     COVEY_VERSION, Check, Checked, Hex, Infer, Key, NetworkMessage, PartyHello, Reply, RingMessage, Terms, is_name,
     one_line, wire,
 };
-use covey_protocols::Options;
 use covey_protocols::kind::{ProtocolKind, UnknownProtocol};
 use covey_protocols::served::Part;
+use covey_protocols::{Options, Roles};
 use covey_ring::Ring;
 use covey_runtime::session::choose;
 use covey_store::BatchName;
@@ -26,7 +26,7 @@ use crate::requests::{Ended, Runs};
 use crate::runs::Purpose;
 use crate::serve::{Party, tell_refusal};
 use crate::state::StoredWeights;
-use crate::weights::{self, Prepared};
+use crate::weights::{self, LISTED, Prepared};
 
 /// What was checked of a client's request before the others are met.
 pub(crate) struct Admitted {
@@ -240,6 +240,9 @@ pub(crate) fn admit(party: &Party, client: Fingerprint, request: Infer) -> Resul
         let dealer = if protocol.has_dealer() { " and a dealer" } else { "" };
         return Err(Failure::refused(format!("{listed} parties are listed for a session of {computing}{dealer}")));
     }
+    if options.roles == Roles::Turned && protocol.assignments() == 1 {
+        return Err(Failure::refused(format!("roles do not turn in {protocol}: ask for roles fixed")));
+    }
     if !is_name(&terms.client) {
         return Err(Failure::refused("the client's name is empty, too long or not printable"));
     }
@@ -275,7 +278,7 @@ pub(crate) fn admit(party: &Party, client: Fingerprint, request: Infer) -> Resul
         )));
     }
     held.check(false).map_err(Failure::Refused)?;
-    let (prepared, masks) = (held.cache.get(), party.masks.get(&held.head.upload));
+    let (prepared, masks) = (held.caches[LISTED].get(), party.masks.get(&held.head.upload));
     let hello = PartyHello {
         covey: COVEY_VERSION.into(),
         role,

@@ -13,6 +13,7 @@ use covey_messages::{
 use covey_program::Program;
 use covey_protocols::any_party::AnyParty;
 use covey_protocols::cost::CHECK;
+use covey_protocols::kind::ServedProtocol;
 use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor, Word, wire};
 use covey_runtime::{INPUTS, RowForm, RuntimeError};
@@ -25,6 +26,7 @@ use crate::history::History;
 use crate::lanes::over;
 use crate::others::Others;
 use crate::resuming::name_of;
+use crate::weights::LISTED;
 
 /// Most pieces of a data set, with those of each input counted: each is a gate.
 const PIECES: usize = 1 << 16;
@@ -97,7 +99,7 @@ impl SharedData<'_> {
         let form = RowForm::of(program).map_err(|error| error.to_string())?;
         let version = self.agree(control, history)?;
         let data_set = DataSet { name, owner: self.key, version, rows };
-        let failed = |error: ProtocolError| over(self.streams, &RuntimeError::Protocol(error));
+        let failed = |error: ProtocolError| over((self.streams, LISTED), &RuntimeError::Protocol(error));
         let stuck =
             |error: std::io::Error| format!("it cannot store the data set: {error}; make room in its state folder");
         party.begin(Phase::Joint, inference).map_err(failed)?;
@@ -247,7 +249,7 @@ impl SharedData<'_> {
         &self,
         asked: &RowsRun,
         index: usize,
-        party: &AnyParty<W>,
+        (protocol, turn, party): (&dyn ServedProtocol<W>, usize, &AnyParty<W>),
         program: &Program,
     ) -> Result<Vec<Share<W>>, String> {
         let form = RowForm::of(program).map_err(|error| error.to_string())?;
@@ -272,6 +274,7 @@ impl SharedData<'_> {
         let share = |(&id, parts): (&covey_program::ValueId, Vec<Vec<W>>)| {
             let shape = program.value(id).full_shape(asked.run.batch);
             let parts = parts.into_iter().map(|words| Tensor::new(shape.clone(), words)).collect();
+            let parts = protocol.turned(self.streams.me(), turn, parts);
             party.share_of_components(&shape, parts).ok_or_else(|| "rows are not this role's".to_string())
         };
         program.inputs().iter().zip(inputs).map(share).collect()

@@ -21,7 +21,7 @@ use crate::error::NodeError;
 use crate::files;
 use crate::headed_file::{self, Format, Payload, Stamp};
 use crate::trained::Turns;
-use crate::weights::Cache;
+use crate::weights::{ASSIGNMENTS, Cache};
 
 /// What a program file takes in memory while it is received or read, in lengths of it.
 pub(crate) const PROGRAM_COPIES: u64 = 4;
@@ -68,8 +68,8 @@ pub(crate) struct Trained {
 pub(crate) struct StoredWeights {
     pub head: Head,
     path: PathBuf,
-    /// Their working form, once a session has needed it.
-    pub cache: Cache,
+    /// Their working forms by role assignment, each once a session has needed it.
+    pub caches: [Cache; ASSIGNMENTS],
     /// Of its public parameters, once a session has needed it (`weights::public_digest`).
     pub public: Mutex<Option<Hex<32>>>,
     /// What the file was like when all of it was last read, and what was found.
@@ -182,10 +182,11 @@ impl Store {
     /// Lets go of the least recently used working form of weights that no session uses. False if there are none.
     pub fn evict(&self) -> bool {
         let held = self.all();
-        let idle = held.iter().filter_map(|held| Some((held.cache.idle_since()?, held)));
-        let Some((_, oldest)) = idle.min_by_key(|(since, _)| *since) else { return false };
+        let all = held.iter().flat_map(|held| held.caches.iter().map(move |cache| (held, cache)));
+        let idle = all.filter_map(|(held, cache)| Some((cache.idle_since()?, held, cache)));
+        let Some((_, oldest, cache)) = idle.min_by_key(|(since, ..)| *since) else { return false };
         info!(program = oldest.head.upload.program.short(), "prepared weights make room");
-        oldest.cache.evict()
+        cache.evict()
     }
 
     /// What is held, by name.
@@ -336,7 +337,7 @@ impl StoredWeights {
     fn new(head: Head, path: PathBuf) -> Self {
         let (public, read, deleted) = (Mutex::default(), Mutex::default(), OnceLock::new());
         let replaced = AtomicBool::new(false);
-        StoredWeights { head, path, cache: Cache::default(), public, read, deleted, replaced }
+        StoredWeights { head, path, caches: Default::default(), public, read, deleted, replaced }
     }
 
     fn file(&self) -> &Path {

@@ -29,6 +29,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The role whose turns set the order in which sessions prepare the same weights, the same at all roles, so that no two wait for each other.
 pub(crate) const FIRST: PeerId = 0;
 
+/// Role assignments that any protocol has.
+pub(crate) const ASSIGNMENTS: usize = 4;
+/// The assignment in which all have the roles that they are listed with.
+pub(crate) const LISTED: usize = 0;
+
 /// The prepared form of one version of a program's weights, once a session has needed it, and whose turn it is to make it.
 #[derive(Default)]
 pub(crate) struct Cache {
@@ -154,14 +159,14 @@ pub(crate) struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// The program with its weights, ready to run as `protocol`'s role, and what the parties drew masks from to get there. `common` is a
+    /// The program with its weights, ready to run on lanes of role assignment `turn`, and what the parties drew masks from to get there. `common` is a
     /// form that all roles said they have when they met. Otherwise one session after the other looks for what was prepared meanwhile, and
     /// prepares where that is nothing, so that sessions that begin together load a file once. Where the parties prepare weights
     /// together, they use what they all have, or prepare anew, under masks of an earlier session if they have them in common.
     pub fn prepared<W: Word>(
         &self,
         protocol: &dyn ServedProtocol<W>,
-        party: &mut AnyParty<W>,
+        (turn, party): (usize, &mut AnyParty<W>),
         control: &mut dyn Endpoint,
         common: Option<Prepared>,
     ) -> Result<SessionWeights<W>, String> {
@@ -171,12 +176,13 @@ impl Setting<'_> {
         let together = protocol.properties().prepares_together;
         let follows = together && self.streams.me() != FIRST;
         let first = if follows { Some(self.hear(control, FIRST)?) } else { None };
-        let turn = self.held.cache.turn(PATIENCE).ok_or_else(|| {
+        let cache = &self.held.caches[turn];
+        let place = cache.turn(PATIENCE).ok_or_else(|| {
             let (program, seconds) = (self.held.head.upload.program.short(), PATIENCE.as_secs());
             format!("the weights of program {program} are being prepared for other sessions since {seconds} s: try again later")
         })?;
-        let mut prepared = self.held.cache.get();
-        let mut masks = self.masks.get(&self.held.head.upload).filter(|_| together);
+        let mut prepared = cache.get();
+        let mut masks = self.masks.get(&self.held.head.upload).filter(|_| together && turn == LISTED);
         if together {
             let said = |session: Option<&Hex<16>>| session.copied();
             let own = (
@@ -196,9 +202,9 @@ impl Setting<'_> {
                 "not all parties have the masks of the weights that runs were dealt under: start the dealer".into()
             );
         }
-        turn.put(None);
-        let prepared = self.prepare_anew(protocol, party, masks)?;
-        turn.put(Some(prepared.clone()));
+        place.put(None);
+        let prepared = self.prepare_anew(protocol, (turn, party), masks)?;
+        place.put(Some(prepared.clone()));
         prepared.typed(protocol).ok_or_else(|| "internal error: prepared weights of another type".into())
     }
 
@@ -231,17 +237,17 @@ impl Setting<'_> {
     fn prepare_anew<W: Word>(
         &self,
         protocol: &dyn ServedProtocol<W>,
-        party: &mut AnyParty<W>,
+        (turn, party): (usize, &mut AnyParty<W>),
         masks: Option<Masks>,
     ) -> Result<Prepared, String> {
         let Setting { held, session, .. } = *self;
         if masks.as_ref().is_some_and(|masks| !party.restore_weight_masks(&masks.seeds)) {
             return Err("the masks of its weights are another role's: share the weights of this program again".into());
         }
-        let kept = masks.is_some() || !protocol.properties().prepares_together;
+        let kept = masks.is_some() || turn != LISTED || !protocol.properties().prepares_together;
         let seeds = if kept { Zeroizing::default() } else { party.weight_masks() };
         let masks = masks.or_else(|| (!seeds.is_empty()).then(|| Masks { session, seeds: Arc::new(seeds) }));
-        let (executor, memory) = self.load(protocol, party)?;
+        let (executor, memory) = self.load(protocol, (turn, party))?;
         if let Some(masks) = masks.as_ref().filter(|_| !kept && !held.is_deleted() && !held.is_replaced())
             && let Err(problem) = self.masks.put(&held.head.upload, masks)
         {
@@ -256,9 +262,11 @@ impl Setting<'_> {
     fn load<W: Word>(
         &self,
         protocol: &dyn ServedProtocol<W>,
-        party: &mut AnyParty<W>,
+        (turn, party): (usize, &mut AnyParty<W>),
     ) -> Result<(Executor<AnyParty<W>>, Charge), String> {
-        let (held, role) = (self.held, self.streams.me());
+        let held = self.held;
+        // Roles turn among all parties.
+        let role = (self.streams.me() + turn) % self.streams.parties();
         let what = format!("the weights of program {}", held.head.upload.program.short());
         let no_room = |problem: String| format!("no room for {problem}");
         let mut memory = self.memory.shared();
@@ -266,14 +274,17 @@ impl Setting<'_> {
         let stamp = held.stamp()?;
         let (program, payload) = held.open()?;
         let program = Arc::new(program);
-        let bytes = weights_footprint(&program, protocol.properties().costs, self.options, role, held.trained())
+        // In another assignment than the listed one all secret parameters are held in components, as those that were trained are.
+        let all = program.parameters().map(|(id, _)| id.index() as u32).collect::<Vec<_>>();
+        let in_components = if turn == LISTED { held.trained() } else { &all };
+        let bytes = weights_footprint(&program, protocol.properties().costs, self.options, role, in_components)
             .map_err(|error| error.to_string())?;
         memory.grow(bytes, &what).map_err(no_room)?;
         info!(program = held.head.upload.program.short(), bytes, "preparing weights");
         let sharing = (protocol.properties().sharing)(self.options.parties);
-        let preparation = prepare(protocol, party, &sharing, program, held, payload)?;
+        let preparation = prepare(protocol, (turn, party), &sharing, program, held, payload)?;
         held.is_sound(stamp);
-        let executor = preparation.finish(party).map_err(|error| over(self.streams, &error))?;
+        let executor = preparation.finish(party).map_err(|error| over((self.streams, turn), &error))?;
         Ok((executor, memory))
     }
 }
@@ -334,10 +345,10 @@ fn part_of<'a>(
     part.ok_or_else(|| "the weights are incomplete: share the weights of this program again".to_string())
 }
 
-/// Brings every parameter into its working form as it is read.
+/// Brings every parameter into its working form as it is read, in role assignment `turn`.
 fn prepare<W: Word>(
     protocol: &dyn ServedProtocol<W>,
-    party: &mut AnyParty<W>,
+    (turn, party): (usize, &mut AnyParty<W>),
     sharing: &Sharing,
     program: Arc<Program>,
     held: &StoredWeights,
@@ -353,6 +364,9 @@ fn prepare<W: Word>(
     };
     let seeds = part.seeds().iter().map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
     let load = protocol.loader(held.role(), &seeds.iter().map(|seed| &**seed).collect::<Vec<_>>());
+    let share = |party: &AnyParty<W>, shape: &[usize], components| {
+        party.share_of_components(shape, protocol.turned(held.role(), turn, components))
+    };
     let mut preparation = Preparation::new(party, program.clone()).map_err(said)?;
     for (id, value) in program.parameters() {
         let public = value.visibility == Visibility::Public;
@@ -367,7 +381,16 @@ fn prepare<W: Word>(
             Some(words) if public => Parameter::Public(Tensor::new(value.shape.clone(), words)),
             words => {
                 let stored = load((&value.shape, value.bound.bits), id.index() as u64, words);
-                Parameter::Stored(stored.ok_or("the weights do not fit this role: share them again")?)
+                let stored = stored.ok_or("the weights do not fit this role: share them again")?;
+                match turn {
+                    LISTED => Parameter::Stored(stored),
+                    _ => {
+                        let components = protocol.stored_components(held.role(), stored);
+                        Parameter::Shared(
+                            share(party, &value.shape, components).ok_or("internal error: a turned share")?,
+                        )
+                    }
+                }
             }
         };
         preparation.add(party, id, parameter).map_err(said)?;
@@ -376,8 +399,8 @@ fn prepare<W: Word>(
     for (id, value) in program.parameters().filter(|(id, _)| trained.contains(&(id.index() as u32))) {
         let component = |_| Ok(Tensor::new(value.shape.clone(), payload.words(value.elements(), program.ring())?));
         let components = (0..components).map(component).collect::<Result<Vec<Tensor<W>>, String>>()?;
-        let share = party.share_of_components(&value.shape, components);
-        let share = share.ok_or("what was trained does not fit this role: train again, or share the weights again")?;
+        let share = share(party, &value.shape, components)
+            .ok_or("what was trained does not fit this role: train again, or share the weights again")?;
         preparation.add(party, id, Parameter::Shared(share)).map_err(said)?;
     }
     payload.finish()?;

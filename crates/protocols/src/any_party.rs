@@ -91,7 +91,7 @@ impl AnyStoredShare {
         AnyStoredShare(Box::new(x))
     }
 
-    fn into_known<T: 'static>(self) -> T {
+    pub(crate) fn into_known<T: 'static>(self) -> T {
         let x: Box<dyn Any> = self.0;
         *x.downcast().expect(FOREIGN)
     }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use covey_ring::{Ring, Word};
+use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 use crate::any_party::{AnyParty, AnyStoredShare, Erased};
@@ -100,6 +100,11 @@ impl ProtocolKind {
         self.properties().map_or_else(Vec::new, |properties| (properties.key_holders)(role, roles))
     }
 
+    /// Role assignments that the lanes of a session may have ([`Served::ASSIGNMENTS`]).
+    pub fn assignments(self) -> usize {
+        self.properties().map_or(1, |properties| properties.assignments)
+    }
+
     /// Roles: of the computing parties, and the dealer's where there is one.
     pub fn roles(self, parties: usize) -> usize {
         self.sharing(parties).map_or(1, |sharing| sharing.roles.len())
@@ -171,6 +176,8 @@ pub struct Properties {
     pub keeps_runs: fn(&Options) -> bool,
     /// [`Served::DRAWS_LASTING`].
     pub draws_lasting: bool,
+    /// [`Served::ASSIGNMENTS`].
+    pub assignments: usize,
 }
 
 impl Properties {
@@ -186,6 +193,7 @@ impl Properties {
             prepares_together: P::PREPARES_TOGETHER,
             keeps_runs: P::keeps_runs,
             draws_lasting: P::DRAWS_LASTING,
+            assignments: P::ASSIGNMENTS,
         }
     }
 }
@@ -234,6 +242,12 @@ pub trait ServedProtocol<W: Word>: Sync {
 
     /// [`Served::load`] for a role with the seeds that it was given.
     fn loader(&self, role: usize, seeds: &[&[u8; 32]]) -> Box<Loader<W>>;
+
+    /// [`Served::turned`].
+    fn turned(&self, role: usize, turn: usize, components: Vec<Tensor<W>>) -> Vec<Tensor<W>>;
+
+    /// [`Served::stored_components`].
+    fn stored_components(&self, role: usize, stored: AnyStoredShare) -> Vec<Tensor<W>>;
 }
 
 /// [`Served::load`] of one role: shape and bits, number and words of a parameter.
@@ -273,5 +287,13 @@ impl<P: Served> ServedProtocol<P::Word> for Of<P> {
     fn loader(&self, role: usize, seeds: &[&[u8; 32]]) -> Box<Loader<P::Word>> {
         let seeds = P::open_seeds(role, seeds);
         Box::new(move |shape, tensor, words| P::load(role, shape, &seeds, tensor, words).map(AnyStoredShare::new))
+    }
+
+    fn turned(&self, role: usize, turn: usize, components: Vec<Tensor<P::Word>>) -> Vec<Tensor<P::Word>> {
+        P::turned(role, turn, components)
+    }
+
+    fn stored_components(&self, role: usize, stored: AnyStoredShare) -> Vec<Tensor<P::Word>> {
+        P::stored_components(role, stored.into_known())
     }
 }

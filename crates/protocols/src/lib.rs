@@ -37,6 +37,7 @@ mod shift;
 pub mod store;
 mod timed;
 pub mod trio;
+pub mod turned;
 pub mod two_party;
 
 /// Methods of all parts of [`Protocol`], for where a protocol is named by its type: `use covey_protocols::parts::*`.
@@ -52,6 +53,6 @@ pub use covey_kernels::{device, threads};
 pub use api::{
     Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, LinearMethod,
     Local, MatmulShape, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol,
-    ProtocolError, Rounding, Session, Shaped, Table, TableShape, Truncation, UnknownLinearMethod, WeightKind, WeightOf,
-    WeightSource,
+    ProtocolError, Roles, Rounding, Session, Shaped, Table, TableShape, Truncation, UnknownLinearMethod, UnknownRoles,
+    WeightKind, WeightOf, WeightSource,
 };

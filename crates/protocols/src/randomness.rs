@@ -47,6 +47,18 @@ impl SessionKeys {
         SessionKeys { keys: self.keys.iter().map(|key| key.as_ref().map(derive)).collect() }
     }
 
+    /// The keys in the slots of a party whose role has turned by `turn`: in each slot that of the slot given, if any. They are other keys
+    /// than these, as what two roles draw must not be drawn again where the roles are two others' that share the same key.
+    pub(crate) fn in_slots(&self, turn: usize, slots: impl Iterator<Item = Option<usize>>) -> SessionKeys {
+        let derive = |key: &[u8; 32]| {
+            let mut material = Zeroizing::new([0u8; 40]);
+            material[..32].copy_from_slice(key);
+            material[32..].copy_from_slice(&(turn as u64).to_le_bytes());
+            blake3::derive_key("covey 2026 session randomness: turned roles", &*material)
+        };
+        SessionKeys { keys: slots.map(|slot| self.keys.get(slot?)?.as_ref().map(derive)).collect() }
+    }
+
     /// The generators of one inference on one lane.
     pub fn generators(&self, inference: u64, lane: u32) -> Generators {
         self.of_run(inference, lane).generators()

@@ -51,6 +51,23 @@ pub trait Served: Protocol + Costs + ClientGates<Self::Word> + Sized + 'static {
     /// Whether the protocol uses correlated OTs that were made ahead of a session.
     const STOCKED: bool = false;
 
+    /// Role assignments that the lanes of a session may have: in number `turn`, party p has role (p + turn) modulo so many, the number of
+    /// parties. 1 where roles stay.
+    const ASSIGNMENTS: usize = 1;
+
+    /// The components that the party of `role` has of a value, where it has role (role + turn) modulo [`Served::ASSIGNMENTS`], from those
+    /// that it has here. A party alone does that: each lacks one addend of the value, and the roles differ in which.
+    fn turned(role: usize, turn: usize, components: Vec<Tensor<Self::Word>>) -> Vec<Tensor<Self::Word>> {
+        let _ = (role, turn);
+        components
+    }
+
+    /// The components of a stored share of `role`, where [`Served::ASSIGNMENTS`] is more than 1.
+    fn stored_components(role: usize, stored: Self::StoredShare) -> Vec<Tensor<Self::Word>> {
+        let _ = (role, stored);
+        Vec::new()
+    }
+
     /// Whether the parties exchange messages to prepare weights. What they prepared in a session then serves a later one only where
     /// all of them still have it.
     const PREPARES_TOGETHER: bool = false;

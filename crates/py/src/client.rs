@@ -9,7 +9,7 @@ use covey_messages::config::Peer;
 use covey_messages::{DataSetName, Done, Hex, IN_FLIGHT, Key, OptionsMessage, PartyStatus, PhaseMessage, Usage};
 use covey_node::{PartyConfig, own_stores};
 use covey_protocols::circuits::UnknownAdder;
-use covey_protocols::{Options, UnknownLinearMethod};
+use covey_protocols::{Options, UnknownLinearMethod, UnknownRoles};
 use covey_runtime::Profile;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -419,7 +419,7 @@ fn tell(reporter: &Reporter, step: &Progress) {
 }
 
 /// Names of a session's options.
-pub(crate) const OPTIONS: [&str; 11] = [
+pub(crate) const OPTIONS: [&str; 12] = [
     "adder",
     "bandwidth",
     "inner_layer",
@@ -429,6 +429,7 @@ pub(crate) const OPTIONS: [&str; 11] = [
     "latency_us",
     "linear",
     "preprocess_linear",
+    "roles",
     "tile",
     "window",
 ];
@@ -454,6 +455,10 @@ pub(crate) fn options(given: Option<&Bound<'_, PyDict>>, parties: Option<usize>)
             "tile" => options.tile = value.extract()?,
             "window" => window = Some(value.extract()?),
             "lanes" => options.lanes = value.extract()?,
+            "roles" => {
+                let roles = value.extract::<&str>()?.parse();
+                options.roles = roles.map_err(|error: UnknownRoles| Failure::new(error.to_string()))?;
+            }
             "inter_linear" => options.pipelines.inter_linear = value.extract()?,
             "inner_layer" => options.pipelines.inner_layer = value.extract()?,
             "key_bits" => options.key_bits = Some(value.extract()?),

@@ -18,6 +18,7 @@ mod meter;
 mod mux;
 mod pool;
 mod record;
+mod renumbered;
 mod roster;
 mod session;
 #[cfg(feature = "simulation")]
@@ -33,6 +34,7 @@ pub use error::{ErrorKind, TransportError};
 pub use fingerprint::Fingerprint;
 pub use identity::Identity;
 pub use meter::{Meter, Rounds, Row, Snapshot, SocketTotals, Wait};
+pub use renumbered::Renumbered;
 pub use session::{Options, Session};
 pub use tcp::{Incoming, Listener, connect};
 pub use tls::key_exchange;

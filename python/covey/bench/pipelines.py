@@ -153,7 +153,7 @@ class Bed:
     ) -> Row:
         """One inference to warm up, then so many by themselves, then several at a time where there are lanes."""
         given = {**network.session, **variant.options, **(options or {})}
-        client = Client(self._config(network))
+        client = Client(self.configured(network))
         results = []
         with client.session(self.model.program, self.running.protocol, **given) as session:
             for index in range(1 + repetitions):
@@ -161,14 +161,14 @@ class Bed:
                 if not self.carries:
                     session.preprocess(self.batch)
                 done = session.infer_all([self.inputs], phase=self.phase)
-                self._check(done)
+                self.check(done)
                 results += [done] if index else []
             together = results
             if variant.lanes > 1:
                 count = 2 * variant.lanes
                 session.preprocess(self.batch, count)
                 together = [session.infer_all([self.inputs] * count, phase=self.phase)]
-                self._check(together[0])
+                self.check(together[0])
         return self._row(variant, network, results, together)
 
     def _row(self, variant: Variant, network: NetworkProfile, results: list[Results], together: list[Results]) -> Row:
@@ -200,13 +200,14 @@ class Bed:
             ),
         )
 
-    def _check(self, done: Results) -> None:
+    def check(self, done: Results) -> None:
+        """Raises `CoveyError` if an output differs from `clear`."""
         for result in done.results:
             differing = sum(row.differing for row in compare(self.due.integers, result.integers))
             if differing:
                 raise CoveyError(f"{differing} outputs differ from clear; please report it")
 
-    def _config(self, network: NetworkProfile) -> Path:
+    def configured(self, network: NetworkProfile) -> Path:
         """The data owner's configuration file for a network."""
         document = read(self.running.client_config)
         if network.options:

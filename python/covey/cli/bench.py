@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from covey.cli import bench_pipelines, bench_training, console
+from covey.cli import bench_pipelines, bench_roles, bench_training, console
 from covey.cli.bench_options import (
     Adder,
     Batch,
@@ -51,6 +51,7 @@ app = typer.Typer(
 
 app.command()(bench_pipelines.calibrate)
 app.command()(bench_pipelines.pipelines)
+app.command()(bench_roles.roles)
 app.command()(bench_training.training)
 
 

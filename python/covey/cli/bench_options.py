@@ -82,6 +82,10 @@ Network = Annotated[
 NetworkOrBalanced = Annotated[
     str, typer.Option(metavar="NAME", help="The network to choose for; balanced, or as for the others.")
 ]
+Networks = Annotated[
+    list[str] | None,
+    typer.Option("--network", metavar="NAME", help="As for the others; 1g by default. May be given several times."),
+]
 NetworksOrBalanced = Annotated[
     list[str] | None,
     typer.Option(

@@ -90,6 +90,14 @@ Lanes = Annotated[
     int,
     typer.Option(min=1, max=8, metavar="K", help="Split the inputs into K mini-batches and compute them side by side."),
 ]
+LaneRoles = Annotated[
+    str | None,
+    typer.Option(
+        "--roles",
+        metavar="fixed|turned",
+        help="turned: the parties take all roles in turn, lane by lane, and load their networks alike.",
+    ),
+]
 InputFile = Annotated[
     Path, typer.Option("--input", metavar="X.npy", help="The inputs, [N, ..]: .npy, or .npz by input name.")
 ]

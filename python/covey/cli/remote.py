@@ -17,6 +17,7 @@ from covey.cli.options import (
     InputFile,
     Json,
     KeyBits,
+    LaneRoles,
     Lanes,
     LinearMethod,
     OutputFile,
@@ -150,6 +151,7 @@ def infer(
     linear: LinearMethod = None,
     preprocess_linear: PreprocessLinear = False,
     lanes: Lanes = 1,
+    roles: LaneRoles = None,
     as_json: Json = False,
 ) -> None:
     """Run a private inference with the parties; the result opens here and nowhere else."""
@@ -165,7 +167,7 @@ def infer(
     program = load(model or model_beside(config), data=input_file).program
     check_output_path(output, len(program.outputs))
     inputs = read_inputs(input_file, program)
-    options = session_options(key_bits, kind, lanes, linear, preprocess_linear)
+    options = session_options(key_bits, kind, lanes, linear, preprocess_linear, roles)
     with (
         console.progress(quiet=as_json) as report,
         Client(config).session(program, kind, progress=console.waiting, **options) as session,

@@ -15,6 +15,7 @@ from covey.cli.options import (
     InputRange,
     Json,
     KeyBits,
+    LaneRoles,
     Lanes,
     LinearMethod,
     ModelArgument,
@@ -53,6 +54,7 @@ def run(
     key_bits: KeyBits = None,
     linear: LinearMethod = None,
     lanes: Lanes = 1,
+    roles: LaneRoles = None,
     device: Device = None,
     threads: Threads = None,
     as_json: Json = False,
@@ -71,7 +73,7 @@ def run(
             "`covey infer --config client.toml`"
         )
     count = PROTOCOLS[kind].count(parties)
-    options = session_options(key_bits, kind, lanes, linear)
+    options = session_options(key_bits, kind, lanes, linear, roles=roles)
     device, threads = device_option(device, kind), threads_option(threads, kind)
     check_plot(plot)
     given = parse_range(input_range)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use covey_client::{Session, delete_data};
 use covey_messages::PhaseMessage::Joint;
 use covey_messages::{DataSetName, RowsRun, Run, SessionReply, SessionRequest, ShareData};
+use covey_protocols::Roles;
 use covey_protocols::kind::ProtocolKind::{Beaver, Quad, Trio, TwoParty};
 use covey_ring::Ring;
 use covey_runtime::Input;
@@ -92,14 +93,16 @@ fn runs_on_rows_of_two_owners_equal_the_specification_in_every_protocol() {
 
 #[test]
 fn samples_of_an_ordinary_network_are_rows() {
-    for protocol in [Trio, Beaver] {
+    for (protocol, roles) in
+        [(Trio, Roles::Fixed), (Trio, Roles::Turned), (Quad, Roles::Turned), (Beaver, Roles::Fixed)]
+    {
         let (cluster, model) = (Cluster::start_of(protocol), cnn("cnn", Ring::Pow2(32), false));
         cluster.share(&model);
         let pixels: Vec<f64> = noise(5, 3 * 64, 256).into_iter().map(|v| v as f64 / 256.0).collect();
         let images = [("image".to_string(), vec![3, 1, 8, 8], pixels.clone())];
         open(&cluster, &model, "data").share_data("images", &[], &images, &mut |_, _| {}).unwrap();
         let options = covey_client::SessionOptions {
-            options: covey_protocols::Options { lanes: 2, ..Default::default() },
+            options: covey_protocols::Options { lanes: 2, roles, ..Default::default() },
             ..cluster.options()
         };
         let mut session = Session::open(&cluster.client("data"), &model.program, options).unwrap();

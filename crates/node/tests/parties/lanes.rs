@@ -6,7 +6,7 @@ use covey_client::{Inferences, Session, SessionOptions};
 use covey_messages::PhaseMessage::{self, Joint, Online};
 use covey_protocols::cost::CostModel;
 use covey_protocols::kind::ProtocolKind;
-use covey_protocols::{Options, Pipelines};
+use covey_protocols::{Options, Pipelines, Roles};
 use covey_ring::Ring;
 use covey_runtime::Profile;
 use covey_runtime::plan::plan;
@@ -62,6 +62,58 @@ fn several_inferences_at_a_time_equal_the_specification_in_order() {
         // What was refused left nothing behind.
         all(&mut session, &model, Joint, 40, 2, 1);
     }
+}
+
+/// A lane of each role assignment: the same results and the same bytes in all, and every party sends as much as every other.
+#[test]
+fn turned_roles_load_all_parties_alike() {
+    for (protocol, parties) in [(ProtocolKind::Trio, 3), (ProtocolKind::Quad, 4)] {
+        let cluster = Cluster::start_of(protocol);
+        let model = cnn("cnn", Ring::Pow2(32), false);
+        cluster.share(&model);
+        let sent = |roles: Roles| {
+            let mut session = open(&cluster, &model, Options { lanes: parties, roles, ..Options::default() });
+            let count = parties as u64;
+            let joint = all(&mut session, &model, Joint, 10, count, 2);
+            session.preprocess(1, 2 * parties as u32, &mut |_| {}).unwrap();
+            all(&mut session, &model, Online, 20, count, 1);
+            infer_and_compare(&mut session, &model, Joint, 3, 1);
+            all(&mut session, &model, Online, 30, count, 1);
+            let of = |profile: &Profile| profile.total().bytes(true) + profile.total().bytes(false);
+            joint.together.profiles[..parties].iter().map(of).collect::<Vec<u64>>()
+        };
+        let (fixed, turned) = (sent(Roles::Fixed), sent(Roles::Turned));
+        assert_eq!(turned.iter().sum::<u64>(), fixed.iter().sum::<u64>());
+        assert!(turned.iter().all(|bytes| *bytes == turned[0]), "{turned:?}");
+        assert!(fixed.iter().any(|bytes| *bytes != fixed[0]), "{fixed:?}");
+        // The prepared forms serve the next session too, and one of other lanes.
+        sent(Roles::Turned);
+        let two = Options { lanes: 2, roles: Roles::Turned, ..Options::default() };
+        all(&mut open(&cluster, &model, two), &model, Joint, 40, 5, 1);
+
+        let mut session = open(&cluster, &model, two);
+        let refusal = message(session.fill_store(1, 1, &mut |_| {}).unwrap_err());
+        assert!(refusal.contains("store them in a session with roles fixed"), "{refusal}");
+    }
+}
+
+#[test]
+fn roles_turn_where_there_are_lanes_and_a_protocol_for_it() {
+    let cluster = Cluster::start_of(ProtocolKind::TwoParty);
+    let model = cnn("cnn", Ring::Pow2(32), false);
+    cluster.share(&model);
+    let refusal = |lanes: usize| {
+        let options = Options { lanes, roles: Roles::Turned, ..Options::default() };
+        let options = SessionOptions { protocol: cluster.protocol, options };
+        message(Session::open(&cluster.client("data"), &model.program, options).map(drop).unwrap_err())
+    };
+    assert_eq!(refusal(2), "roles do not turn in two-party: use roles fixed, or trio or quad");
+    let cluster = Cluster::start_of(ProtocolKind::Trio);
+    cluster.share(&model);
+    let options = Options { lanes: 1, roles: Roles::Turned, ..Options::default() };
+    let options = SessionOptions { protocol: cluster.protocol, options };
+    let refusal = message(Session::open(&cluster.client("data"), &model.program, options).map(drop).unwrap_err());
+    assert!(refusal.contains("roles that turn from lane to lane on 1 lane: use 2 or more"), "{refusal}");
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub use operands::{
     Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, Phase, Placement, Rounding,
     Truncation, WeightKind, WeightOf, WeightSource, ZERO,
 };
-pub use options::{LANES, LinearMethod, NetworkProfile, Options, PARTIES, Pipelines, UnknownLinearMethod};
+pub use options::{
+    LANES, LinearMethod, NetworkProfile, Options, PARTIES, Pipelines, Roles, UnknownLinearMethod, UnknownRoles,
+};
 pub use table::{Table, TableShape, Window};
 pub use traits::{Costs, Extended, Linear, Local, NonLinear, Protocol, Session, Shaped};

@@ -86,6 +86,43 @@ impl LinearMethod {
     }
 }
 
+/// Which parties have which roles on the lanes of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Roles {
+    /// The listed ones on every lane.
+    #[default]
+    Fixed,
+    /// On each lane one role further than on the lane before, so that all parties send and compute alike.
+    Turned,
+}
+
+/// A name that no such choice has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("roles cannot be '{0}': use fixed or turned")]
+pub struct UnknownRoles(pub String);
+
+impl FromStr for Roles {
+    type Err = UnknownRoles;
+
+    fn from_str(name: &str) -> Result<Self, UnknownRoles> {
+        let known = Roles::ALL.into_iter().find(|roles| roles.name() == name);
+        known.ok_or_else(|| UnknownRoles(name.to_string()))
+    }
+}
+
+impl Roles {
+    /// All of them.
+    pub const ALL: [Roles; 2] = [Roles::Fixed, Roles::Turned];
+
+    /// Name in messages and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Roles::Fixed => "fixed",
+            Roles::Turned => "turned",
+        }
+    }
+}
+
 /// Choices made at run time by the initiator of a session and bound in its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
@@ -110,6 +147,8 @@ pub struct Options {
     pub parties: usize,
     /// Inferences of a session under way at a time, of [`LANES`].
     pub lanes: usize,
+    /// Who has which role on which lane.
+    pub roles: Roles,
     /// Overlap within one inference.
     pub pipelines: Pipelines,
 }
@@ -128,12 +167,20 @@ impl Default for Options {
         let (adder, parties) = (Default::default(), *PARTIES.start());
         let (tile, window) = (1 << 14, network.window());
         let (linear, preprocess_linear, pipelines) = Default::default();
-        let key_bits = None;
-        Options { adder, linear, preprocess_linear, network, tile, window, key_bits, parties, lanes: 1, pipelines }
+        let (key_bits, lanes, roles) = (None, 1, Roles::Fixed);
+        Options { adder, linear, preprocess_linear, network, tile, window, key_bits, parties, lanes, roles, pipelines }
     }
 }
 
 impl Options {
+    /// Role assignments that the lanes have in turn, of `most` that the protocol has.
+    pub fn assignments(&self, most: usize) -> usize {
+        match self.roles {
+            Roles::Fixed => 1,
+            Roles::Turned => self.lanes.min(most).max(1),
+        }
+    }
+
     /// Elements of a tile: a multiple of 64, so that tiles start at whole words of bit planes.
     pub(crate) fn tile_size(&self) -> usize {
         (self.tile / 64).max(1) * 64

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use covey_kernels::elementwise;
-use covey_ring::{Ring, Word};
+use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
-use super::share::Role;
+use super::share::{Arith, Role};
 use super::stored::StoredShare;
+use super::turned::turned;
 use super::{GROUPS, PEERS, Quad, input, output};
 use crate::api::{Options, ProtocolError, Result, Rounding};
 use crate::masked::seed::{Seed, expand};
@@ -69,6 +70,17 @@ impl<W: Word> Served for Quad<W> {
 
     fn key_holders(role: usize, _: usize) -> Vec<Option<Vec<usize>>> {
         super::by_slot(role, GROUPS.map(|group| group.contains(&role).then(|| group.to_vec())))
+    }
+
+    const ASSIGNMENTS: usize = 4;
+
+    fn turned(role: usize, turn: usize, components: Vec<Tensor<W>>) -> Vec<Tensor<W>> {
+        turned(role, turn, components)
+    }
+
+    fn stored_components(role: usize, stored: StoredShare<W>) -> Vec<Tensor<W>> {
+        let Arith { inner, extra } = stored.share(Role::of(role));
+        vec![inner.first, inner.second, extra]
     }
 
     /// They find out whether what they were given of the weights fits.
@@ -135,7 +147,6 @@ impl<W: Word> Served for Quad<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::share::Arith;
     use super::*;
 
     #[test]

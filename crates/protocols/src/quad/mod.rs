@@ -34,6 +34,7 @@ mod stream;
 pub mod tampering;
 mod transcript;
 mod truncate;
+mod turned;
 mod verdict;
 
 use covey_kernels::Buffer;

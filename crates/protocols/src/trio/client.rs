@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use covey_ring::{Ring, Word};
+use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 use super::io;
 use super::share::{Arith, Role};
+use super::turned::turned;
 use super::{PEERS, Trio, consistency};
 use crate::api::{Options, Result, Shaped};
 use crate::masked::seed::{Mask, Seed, expand};
@@ -104,6 +105,17 @@ impl<W: Word> Served for Trio<W> {
 
     fn start(endpoint: Box<dyn Endpoint>, keys: SessionKeys, ring: Ring, options: Options, lane: u32) -> Result<Self> {
         Party::new::<Self>(endpoint, keys, ring, options, lane).map(Trio::new)
+    }
+
+    const ASSIGNMENTS: usize = 3;
+
+    fn turned(role: usize, turn: usize, components: Vec<Tensor<W>>) -> Vec<Tensor<W>> {
+        turned(role, turn, components)
+    }
+
+    fn stored_components(_: usize, stored: StoredShare<W>) -> Vec<Tensor<W>> {
+        let Arith { first, second } = stored.share();
+        vec![first, second]
     }
 
     /// They find out whether what they were given of the weights fits.

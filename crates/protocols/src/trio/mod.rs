@@ -25,6 +25,7 @@ pub(crate) mod site;
 mod stream;
 pub(crate) mod table;
 pub(crate) mod truncate;
+mod turned;
 mod widen;
 
 use std::ops::Range;
