@@ -57,7 +57,7 @@ def roles(
     console.out().print(_table(pairs))
     console.say(
         "interface: bytes sent or received, whichever is more, by the party where that is most, a sample. "
-        "CPU: of each party, a request."
+        "CPU: of all parties, a request."
     )
 
 
@@ -74,6 +74,6 @@ def _table(pairs: list[Pair]) -> Table:
                 f"{ratio.median:.2f} ({ratio.least:.2f} to {ratio.most:.2f})" if row is pair.turned else "",
                 console.amount(row.interface_bytes // row.samples),
                 console.amount(row.all_bytes // row.samples),
-                " ".join("-" if used is None else console.duration(used) for used in row.cpu_seconds),
+                "-" if None in row.cpu_seconds else console.duration(sum(used or 0.0 for used in row.cpu_seconds)),
             )
     return table
