@@ -182,7 +182,7 @@ def session_options(
         "lanes": lanes if lanes > 1 else None,
         "linear": linear,
         "preprocess_linear": preprocess_linear or None,
-        "roles": roles,
+        "roles": roles if roles == "turned" else None,
     }
     if preprocess_linear and linear == "ot":
         raise OptionError("--preprocess-linear is for layers by lattice encryption: --linear ot has none")
@@ -190,6 +190,8 @@ def session_options(
         raise OptionError(f"--preprocess-linear is for layers by lattice encryption: {name} has none")
     if linear is not None and name != "two-party":
         raise OptionError(f"--linear says how two parties multiply by weights: {name} has one way")
+    if roles not in (None, "fixed", "turned"):
+        raise OptionError(f"--roles cannot be '{roles}': use fixed or turned")
     if roles == "turned":
         if not PROTOCOLS[name].roles_turn:
             turning = " or ".join(info.name for info in PROTOCOLS.values() if info.roles_turn)
@@ -201,6 +203,8 @@ def session_options(
             raise OptionError("--key-bits approximates comparisons of a private run: clear has none")
         if lanes > 1:
             raise OptionError("--lanes is for private runs: clear has none")
+        if roles is not None:
+            raise OptionError("--roles is for private runs: clear has no parties")
     return {option: value for option, value in given.items() if value is not None}
 
 

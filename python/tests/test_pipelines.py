@@ -57,7 +57,8 @@ def test_turned_roles_load_all_parties_alike(
     command.succeeds(*run, "--protocol", "quad", "--lanes", 3)
     command.refuses(*run, saying="--roles turned changes roles from lane to lane: say --lanes")
     command.refuses(*run, "--protocol", "two-party", "--lanes", 2, saying="--roles turned is for trio or quad")
-    command.refuses(*run[:-1], "round", saying="roles cannot be 'round': use fixed or turned")
+    command.refuses(*run[:-1], "fixed", "--protocol", "clear", saying="--roles is for private runs")
+    command.refuses(*run[:-1], "round", saying="--roles cannot be 'round': use fixed or turned")
 
 
 @pytest.mark.parametrize("protocol", ["trio", "quad"])

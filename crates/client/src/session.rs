@@ -262,6 +262,11 @@ impl Session {
         count: u32,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Vec<Done>, ClientError> {
+        if self.assignments > 1 {
+            return Err(ClientError::Request(
+                "stored runs are dealt for roles as they are listed: store them in a session with roles fixed".into(),
+            ));
+        }
         if self.keeps_runs {
             self.check_carries_nothing()?;
         }

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use covey_messages::config::{ConfigError, ConfigFile};
 use covey_messages::{Hex, OptionsMessage, PhaseMessage, Run};
-use covey_program::Program;
-use covey_protocols::Options;
+use covey_program::{Program, Visibility};
 use covey_protocols::cost::CostModel;
+use covey_protocols::{Options, Roles};
 use covey_runtime::plan::{Footprint, carried_memory, footprint, largest_tensor};
 
 use crate::config::AllowedClient;
+use crate::weights::LISTED;
 
 const MIB: u64 = 1 << 20;
 /// More than any machine has; sums of such stay in range.
@@ -87,7 +88,7 @@ pub(crate) struct Memory {
 }
 
 /// Everything that a run's footprint follows from.
-type PlanOf = (Hex<32>, &'static str, String, usize, u32, (usize, bool));
+type PlanOf = (Hex<32>, &'static str, String, usize, u32, (usize, usize));
 
 /// Memory that is counted until this is dropped, as a client's or, with none, as what all sessions share.
 pub(crate) struct Charge {
@@ -227,7 +228,8 @@ pub(crate) struct Runs<'a> {
     costs: CostModel,
     options: Options,
     round_bits: u32,
-    /// The roles that it has on the session's lanes.
+    /// The roles that it has on the session's lanes, the listed one first. In the others it holds all secret weights in components, as
+    /// those that were trained.
     roles: Vec<usize>,
     /// The weights that were trained, by their values' numbers.
     trained: &'a [u32],
@@ -319,8 +321,11 @@ impl<'a> Runs<'a> {
     fn footprint(&self, batch: usize, what: &str) -> Result<(Charge, Footprint), String> {
         let mut charge = self.memory.nothing(self.client);
         let mut most = Footprint { run: 0, kept: 0, correlated_ots: 0 };
-        for &role in &self.roles {
-            let footprint = self.footprint_of(role, batch, (&mut charge, what))?;
+        let secret = self.program.parameters().filter(|(_, value)| value.visibility == Visibility::Secret);
+        let all: Vec<u32> = secret.map(|(id, _)| id.index() as u32).collect();
+        for (turn, &role) in self.roles.iter().enumerate() {
+            let in_components = if turn == LISTED { self.trained } else { &all };
+            let footprint = self.footprint_of((role, in_components), batch, (&mut charge, what))?;
             most.run = most.run.max(footprint.run);
             most.kept = most.kept.max(footprint.kept);
             most.correlated_ots = most.correlated_ots.max(footprint.correlated_ots);
@@ -332,14 +337,14 @@ impl<'a> Runs<'a> {
     /// first.
     fn footprint_of(
         &self,
-        role: usize,
+        (role, in_components): (usize, &[u32]),
         batch: usize,
         (charge, what): (&mut Charge, &str),
     ) -> Result<Footprint, String> {
-        let options = format!("{:?}", OptionsMessage::from(Options { lanes: 1, ..self.options }));
-        // A program always has the same weights trained: those that its job names, or none.
-        let trained = self.trained;
-        let (program, form) = (self.program.hash().into(), (role, !trained.is_empty()));
+        let options = Options { lanes: 1, roles: Roles::Fixed, ..self.options };
+        let options = format!("{:?}", OptionsMessage::from(options));
+        // Their number says which: all, those that the program's training job names, or none.
+        let (program, form) = (self.program.hash().into(), (role, in_components.len()));
         let plan_of = (program, self.costs.name, options, batch, self.round_bits, form);
         let plans = || self.memory.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = plans().get(&plan_of).copied() {
@@ -347,7 +352,7 @@ impl<'a> Runs<'a> {
         }
         let largest = largest_tensor(self.program, self.costs, batch);
         charge.grow(largest.saturating_sub(charge.bytes), what)?;
-        let planned = footprint(self.program, self.costs, self.options, batch, self.round_bits, (role, trained));
+        let planned = footprint(self.program, self.costs, self.options, batch, self.round_bits, (role, in_components));
         let planned = planned.map_err(|error| error.to_string())?;
         let mut plans = plans();
         if plans.len() == PLANS {

@@ -116,15 +116,19 @@ impl<W: Word> Lanes<W> {
         let lanes = self.0.len();
         let run = &request.run;
         let runs = run.inference..run.inference.saturating_add(run.count.into());
-        let mut watched = Some(observer);
+        let (me, parties) = (request.streams.me(), request.streams.parties());
         let mut work: Vec<_> = self
             .0
             .iter_mut()
             .enumerate()
-            .map(|(number, lane)| (lane, numbers(&runs, number, lanes)))
-            .filter(|(_, numbers)| numbers.clone().next().is_some())
-            .map(|(lane, numbers)| (lane, numbers, watched.take()))
+            .map(|(number, lane)| (lane, numbers(&runs, number, lanes), None))
+            .filter(|(_, numbers, _)| numbers.clone().next().is_some())
             .collect();
+        // As P0 a party may be far ahead, or rest.
+        let watched = work.iter().position(|(lane, ..)| (me + lane.turn) % parties != 0).unwrap_or(0);
+        if let Some((.., watching)) = work.get_mut(watched) {
+            *watching = Some(observer);
+        }
         let last = work.pop();
         thread::scope(|scope| {
             let others: Vec<_> = work

@@ -378,13 +378,13 @@ impl Runs<'_> {
                     if !self.asking.fill_store {
                         return Err(format!("'{client_name}' may not fill-store here: add it to `may`"));
                     }
+                    if turned {
+                        return Err(asked("runs to be stored in a session with turned roles".into()));
+                    }
                     if !(1..=MAX_COUNT).contains(&fill.count) {
                         return Err(asked(format!("{} runs to be stored: 1 to {MAX_COUNT} go", fill.count)));
                     }
                     let _memory = taken.take_one(fill.batch).map_err(asked)?;
-                    if turned {
-                        return Err("stored runs are dealt for roles as they are listed: store them in a session with roles fixed".into());
-                    }
                     if supplies.is_none() && stored_runs.is_none() {
                         return Err(format!("{} keeps no offline material between sessions", costs.name));
                     }

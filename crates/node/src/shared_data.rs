@@ -275,7 +275,9 @@ impl SharedData<'_> {
             let shape = program.value(id).full_shape(asked.run.batch);
             let parts = parts.into_iter().map(|words| Tensor::new(shape.clone(), words)).collect();
             let parts = protocol.turned(self.streams.me(), turn, parts);
-            party.share_of_components(&shape, parts).ok_or_else(|| "rows are not this role's".to_string())
+            parts
+                .and_then(|parts| party.share_of_components(&shape, parts))
+                .ok_or_else(|| "rows are not this role's".to_string())
         };
         program.inputs().iter().zip(inputs).map(share).collect()
     }

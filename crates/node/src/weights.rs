@@ -268,14 +268,16 @@ impl Setting<'_> {
         // Roles turn among all parties.
         let role = (self.streams.me() + turn) % self.streams.parties();
         let what = format!("the weights of program {}", held.head.upload.program.short());
-        let no_room = |problem: String| format!("no room for {problem}");
+        let way_out = if turn == LISTED { "" } else { "; with roles fixed they are held in one form alone" };
+        let no_room = |problem: String| format!("no room for {problem}{way_out}");
         let mut memory = self.memory.shared();
         memory.grow(held.program_memory(), &what).map_err(no_room)?;
         let stamp = held.stamp()?;
         let (program, payload) = held.open()?;
         let program = Arc::new(program);
         // In another assignment than the listed one all secret parameters are held in components, as those that were trained are.
-        let all = program.parameters().map(|(id, _)| id.index() as u32).collect::<Vec<_>>();
+        let secret = program.parameters().filter(|(_, value)| value.visibility == Visibility::Secret);
+        let all = secret.map(|(id, _)| id.index() as u32).collect::<Vec<_>>();
         let in_components = if turn == LISTED { held.trained() } else { &all };
         let bytes = weights_footprint(&program, protocol.properties().costs, self.options, role, in_components)
             .map_err(|error| error.to_string())?;
@@ -365,7 +367,7 @@ fn prepare<W: Word>(
     let seeds = part.seeds().iter().map(|_| seed()).collect::<Result<Vec<_>, _>>()?;
     let load = protocol.loader(held.role(), &seeds.iter().map(|seed| &**seed).collect::<Vec<_>>());
     let share = |party: &AnyParty<W>, shape: &[usize], components| {
-        party.share_of_components(shape, protocol.turned(held.role(), turn, components))
+        party.share_of_components(shape, protocol.turned(held.role(), turn, components)?)
     };
     let mut preparation = Preparation::new(party, program.clone()).map_err(said)?;
     for (id, value) in program.parameters() {

@@ -244,7 +244,7 @@ pub trait ServedProtocol<W: Word>: Sync {
     fn loader(&self, role: usize, seeds: &[&[u8; 32]]) -> Box<Loader<W>>;
 
     /// [`Served::turned`].
-    fn turned(&self, role: usize, turn: usize, components: Vec<Tensor<W>>) -> Vec<Tensor<W>>;
+    fn turned(&self, role: usize, turn: usize, components: Vec<Tensor<W>>) -> Option<Vec<Tensor<W>>>;
 
     /// [`Served::stored_components`].
     fn stored_components(&self, role: usize, stored: AnyStoredShare) -> Vec<Tensor<W>>;
@@ -289,8 +289,8 @@ impl<P: Served> ServedProtocol<P::Word> for Of<P> {
         Box::new(move |shape, tensor, words| P::load(role, shape, &seeds, tensor, words).map(AnyStoredShare::new))
     }
 
-    fn turned(&self, role: usize, turn: usize, components: Vec<Tensor<P::Word>>) -> Vec<Tensor<P::Word>> {
-        P::turned(role, turn, components)
+    fn turned(&self, role: usize, turn: usize, components: Vec<Tensor<P::Word>>) -> Option<Vec<Tensor<P::Word>>> {
+        if turn == 0 { Some(components) } else { P::turned(role, turn, components) }
     }
 
     fn stored_components(&self, role: usize, stored: AnyStoredShare) -> Vec<Tensor<P::Word>> {

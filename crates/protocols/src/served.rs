@@ -56,10 +56,11 @@ pub trait Served: Protocol + Costs + ClientGates<Self::Word> + Sized + 'static {
     const ASSIGNMENTS: usize = 1;
 
     /// The components that the party of `role` has of a value, where it has role (role + turn) modulo [`Served::ASSIGNMENTS`], from those
-    /// that it has here. A party alone does that: each lacks one addend of the value, and the roles differ in which.
-    fn turned(role: usize, turn: usize, components: Vec<Tensor<Self::Word>>) -> Vec<Tensor<Self::Word>> {
-        let _ = (role, turn);
-        components
+    /// that it has here. A party alone does that: each lacks one addend of the value, and the roles differ in which. `None` for another
+    /// number of components than a share has.
+    fn turned(role: usize, turn: usize, components: Vec<Tensor<Self::Word>>) -> Option<Vec<Tensor<Self::Word>>> {
+        let _ = role;
+        (turn == 0).then_some(components)
     }
 
     /// The components of a stored share of `role`, where [`Served::ASSIGNMENTS`] is more than 1.

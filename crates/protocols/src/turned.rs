@@ -36,12 +36,18 @@ pub fn party_of(role: usize, turn: usize, parties: usize) -> usize {
     (role + parties - turn % parties) % parties
 }
 
-/// What tells a reader whose roles an error on a lane speaks of; nothing where they are the listed ones.
-pub fn who_is_who(turn: usize, parties: usize, name: impl Fn(usize) -> String) -> String {
+/// What tells a reader whose roles an error on a lane speaks of; nothing where they are the listed ones. `label` is what errors call a
+/// party, such as `P1 (beta)`.
+pub fn who_is_who(turn: usize, parties: usize, label: impl Fn(usize) -> String) -> String {
     if turn == 0 {
         return String::new();
     }
-    let all: Vec<_> = (0..parties).map(|role| format!("P{role} is {}", name(party_of(role, turn, parties)))).collect();
+    let name = |role| {
+        let label = label(party_of(role, turn, parties));
+        // Its number would be read as a role.
+        label.split_once('(').and_then(|(_, name)| name.strip_suffix(')')).unwrap_or(&label).to_string()
+    };
+    let all: Vec<String> = (0..parties).map(|role| format!("P{role} is {}", name(role))).collect();
     format!("; on this lane {}", all.join(", "))
 }
 
@@ -49,6 +55,14 @@ pub fn who_is_who(turn: usize, parties: usize, name: impl Fn(usize) -> String) -
 mod tests {
     use super::*;
     use crate::kind::ProtocolKind;
+
+    #[test]
+    fn errors_say_whose_roles_they_mean() {
+        let label = |party: usize| format!("P{party} ({})", ["alpha", "beta", "gamma"][party]);
+        assert_eq!(who_is_who(0, 3, label), "");
+        assert_eq!(who_is_who(1, 3, label), "; on this lane P0 is gamma, P1 is alpha, P2 is beta");
+        assert_eq!(who_is_who(2, 3, |party| format!("P{party}")), "; on this lane P0 is P1, P1 is P2, P2 is P0");
+    }
 
     /// Those who have the roles that share a key share it, nobody else, and no key serves two assignments.
     #[test]

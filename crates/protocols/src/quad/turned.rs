@@ -10,16 +10,14 @@ use covey_ring::{Tensor, Word};
 type Addends<W> = [Option<Tensor<W>>; 4];
 
 /// The components at role (role + turn) mod 4 of what has `components` at `role`.
-pub(super) fn turned<W: Word>(role: usize, turn: usize, components: Vec<Tensor<W>>) -> Vec<Tensor<W>> {
+pub(super) fn turned<W: Word>(role: usize, turn: usize, components: [Tensor<W>; 3]) -> [Tensor<W>; 3] {
     let mut addends = addends(role, components);
     addends.rotate_right(turn % 4);
     components_of((role + turn) % 4, addends)
 }
 
-fn addends<W: Word>(role: usize, components: Vec<Tensor<W>>) -> Addends<W> {
-    let Ok([first, second, extra]) = <[_; 3]>::try_from(components) else {
-        unreachable!("a share has three components")
-    };
+fn addends<W: Word>(role: usize, components: [Tensor<W>; 3]) -> Addends<W> {
+    let [first, second, extra] = components;
     match role {
         0 => [None, Some(negated(second)), Some(negated(first)), Some(negated(extra))],
         1 => [Some(sum(first, [&second, &extra])), None, Some(negated(second)), Some(negated(extra))],
@@ -28,12 +26,12 @@ fn addends<W: Word>(role: usize, components: Vec<Tensor<W>>) -> Addends<W> {
     }
 }
 
-fn components_of<W: Word>(role: usize, addends: Addends<W>) -> Vec<Tensor<W>> {
+fn components_of<W: Word>(role: usize, addends: Addends<W>) -> [Tensor<W>; 3] {
     match (role, addends) {
-        (0, [_, Some(l2), Some(l1), Some(w)]) => vec![negated(l1), negated(l2), negated(w)],
-        (1, [Some(v), _, Some(l1), Some(w)]) => vec![sum(v, [&l1, &w]), negated(l1), negated(w)],
-        (2, [Some(v), Some(l2), _, Some(w)]) => vec![sum(v, [&l2, &w]), negated(l2), negated(w)],
-        (3, [Some(v), Some(l2), Some(l1), _]) => vec![negated(l1), negated(l2), v],
+        (0, [_, Some(l2), Some(l1), Some(w)]) => [negated(l1), negated(l2), negated(w)],
+        (1, [Some(v), _, Some(l1), Some(w)]) => [sum(v, [&l1, &w]), negated(l1), negated(w)],
+        (2, [Some(v), Some(l2), _, Some(w)]) => [sum(v, [&l2, &w]), negated(l2), negated(w)],
+        (3, [Some(v), Some(l2), Some(l1), _]) => [negated(l1), negated(l2), v],
         _ => unreachable!("a party lacks the addend of its role, and no other"),
     }
 }
@@ -67,7 +65,7 @@ mod tests {
             for turn in 0..4 {
                 let mut there = [[0; 3]; 4];
                 for (party, share) in shares(x, [l1, l2, w]).iter().enumerate() {
-                    let components = turned(party, turn, share.map(tensor).to_vec());
+                    let components = turned(party, turn, share.map(tensor));
                     there[(party + turn) % 4] = words(&components);
                     assert_eq!(words(&turned((party + turn) % 4, 4 - turn, components)), *share);
                 }

@@ -109,8 +109,8 @@ impl<W: Word> Served for Trio<W> {
 
     const ASSIGNMENTS: usize = 3;
 
-    fn turned(role: usize, turn: usize, components: Vec<Tensor<W>>) -> Vec<Tensor<W>> {
-        turned(role, turn, components)
+    fn turned(role: usize, turn: usize, components: Vec<Tensor<W>>) -> Option<Vec<Tensor<W>>> {
+        Some(turned(role, turn, components.try_into().ok()?).to_vec())
     }
 
     fn stored_components(_: usize, stored: StoredShare<W>) -> Vec<Tensor<W>> {

@@ -11,14 +11,14 @@ use covey_ring::{Tensor, Word};
 type Addends<W> = [Option<Tensor<W>>; 3];
 
 /// The components at role (role + turn) mod 3 of what has `components` at `role`.
-pub(super) fn turned<W: Word>(role: usize, turn: usize, components: Vec<Tensor<W>>) -> Vec<Tensor<W>> {
+pub(super) fn turned<W: Word>(role: usize, turn: usize, components: [Tensor<W>; 2]) -> [Tensor<W>; 2] {
     let mut addends = addends(role, components);
     addends.rotate_right(turn % 3);
     components_of((role + turn) % 3, addends)
 }
 
-fn addends<W: Word>(role: usize, components: Vec<Tensor<W>>) -> Addends<W> {
-    let Ok([first, second]) = <[_; 2]>::try_from(components) else { unreachable!("a share has two components") };
+fn addends<W: Word>(role: usize, components: [Tensor<W>; 2]) -> Addends<W> {
+    let [first, second] = components;
     match role {
         0 => [None, Some(negated(second)), Some(negated(first))],
         1 => [Some(sum(first, &second)), None, Some(negated(second))],
@@ -26,11 +26,11 @@ fn addends<W: Word>(role: usize, components: Vec<Tensor<W>>) -> Addends<W> {
     }
 }
 
-fn components_of<W: Word>(role: usize, addends: Addends<W>) -> Vec<Tensor<W>> {
+fn components_of<W: Word>(role: usize, addends: Addends<W>) -> [Tensor<W>; 2] {
     match (role, addends) {
-        (0, [_, Some(l2), Some(l1)]) => vec![negated(l1), negated(l2)],
-        (1, [Some(public), _, Some(l1)]) => vec![sum(public, &l1), negated(l1)],
-        (2, [Some(public), Some(l2), _]) => vec![sum(public, &l2), negated(l2)],
+        (0, [_, Some(l2), Some(l1)]) => [negated(l1), negated(l2)],
+        (1, [Some(public), _, Some(l1)]) => [sum(public, &l1), negated(l1)],
+        (2, [Some(public), Some(l2), _]) => [sum(public, &l2), negated(l2)],
         _ => unreachable!("a party lacks the addend of its role, and no other"),
     }
 }
@@ -61,7 +61,7 @@ mod tests {
             for turn in 0..3 {
                 let mut there = [[0; 2]; 3];
                 for (party, share) in shares.iter().enumerate() {
-                    let components = turned(party, turn, share.map(tensor).to_vec());
+                    let components = turned(party, turn, share.map(tensor));
                     there[(party + turn) % 3] = words(&components);
                     assert_eq!(words(&turned((party + turn) % 3, 3 - turn, components)), *share);
                 }
