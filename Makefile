@@ -11,8 +11,8 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 # Tests run side by side: threads of NumPy and PyTorch in each would wait for each other.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-DEBUG = $(or $(CARGO_TARGET_DIR),target)/debug
-THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 4 ? n : 4)))
+# Some tests of parties wait for most of their time.
+THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 8 ? n : 8)))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
@@ -76,6 +76,7 @@ demo: $(VENV)/installed
 
 # Python's tests run on the package as it lies in the sources, with an extension that cargo builds with the tests of Rust. With
 # INSTALLED=1 they run on what is installed, a release, as in CI.
+DEBUG = $(or $(CARGO_TARGET_DIR),target)/debug
 PACKAGE := $(if $(INSTALLED),,$(CURDIR)/target/python)
 PYTEST = $(if $(PACKAGE),PYTHONPATH=$(PACKAGE)) $(ONE_THREAD) $(BIN)/pytest -o pythonpath=
 
@@ -87,7 +88,7 @@ test:
 	$(if $(PACKAGE),$(BIN)/python python/tests/built.py place $(DEBUG)/lib_core.so $(PACKAGE))
 	{ RUST_TEST_THREADS=$(THREADS) cargo test --workspace --locked --tests && cargo test --workspace --locked --doc; } \
 		2>&1 | tee target/test-rust.log
-	$(PYTEST) -n $(WORKERS) --dist loadfile 2>&1 | tee target/test-python.log
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder 2>&1 | tee target/test-python.log
 	@# In a process of its own, and 5 where TensorFlow is not installed: nothing was collected.
 	COVEY_TENSORFLOW=1 $(PYTEST) python/tests/test_tensorflow.py 2>&1 \
 		| tee target/test-tensorflow.log || test $$? -eq 5
@@ -96,7 +97,7 @@ test:
 	@tail -n 1 target/test-python.log | sed 's/^/Python: /'
 	@tail -n 1 target/test-tensorflow.log | sed 's/^/TensorFlow: /'
 
-lint: $(VENV)/ready
+lint: $(VENV)/needed
 	cargo fmt --all --check
 	rustfmt --check --edition 2024 crates/operators/src/*.rs
 	cargo clippy --workspace --all-targets --locked -- -D warnings
