@@ -12,7 +12,6 @@ import covey
 from command import DIGITS, Command
 from covey.parties import Parties
 
-
 LONG = (
     "test_bad_input.py",
     "test_interrupts.py",
