@@ -11,7 +11,8 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 # Tests run side by side: threads of NumPy and PyTorch in each would wait for each other.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 4 ? n : 4)))
+# Some tests of parties wait for most of their time.
+THREADS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); echo $$((n > 8 ? n : 8)))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
@@ -61,26 +62,42 @@ $(VENV)/installed: $(SOURCES)
 $(VENV)/ready: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet '.[test]'
-	touch $(VENV)/installed $@
+	touch $(VENV)/installed $(VENV)/needed $@
+
+# What the package and its tests need, without the package.
+$(VENV)/needed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python python/tests/built.py requirements > $(VENV)/requirements.txt
+	$(BIN)/pip install --quiet -r $(VENV)/requirements.txt
+	touch $@
 
 demo: $(VENV)/installed
 	$(BIN)/covey demo --protocol trio
 
-test: $(VENV)/ready
+# Python's tests run on the package as it lies in the sources, with an extension that cargo builds with the tests of Rust. With
+# INSTALLED=1 they run on what is installed, a release, as in CI.
+DEBUG = $(or $(CARGO_TARGET_DIR),target)/debug
+PACKAGE := $(if $(INSTALLED),,$(CURDIR)/target/python)
+PYTEST = $(if $(PACKAGE),PYTHONPATH=$(PACKAGE)) $(ONE_THREAD) $(BIN)/pytest -o pythonpath=
+
+test:
 	mkdir -p target
-	@# Without examples, which clippy compiles.
+	@# Packages come while cargo compiles. Without examples, which clippy compiles; with the extension, which is no test.
+	$(MAKE) --no-print-directory $(VENV)/$(if $(INSTALLED),ready,needed) & packages=$$!; \
+		cargo build --workspace --locked --tests $(if $(PACKAGE),--lib); wait $$packages
+	$(if $(PACKAGE),$(BIN)/python python/tests/built.py place $(DEBUG)/lib_core.so $(PACKAGE))
 	{ RUST_TEST_THREADS=$(THREADS) cargo test --workspace --locked --tests && cargo test --workspace --locked --doc; } \
 		2>&1 | tee target/test-rust.log
-	$(ONE_THREAD) $(BIN)/pytest -o pythonpath= -n $(WORKERS) --dist loadfile 2>&1 | tee target/test-python.log
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder 2>&1 | tee target/test-python.log
 	@# In a process of its own, and 5 where TensorFlow is not installed: nothing was collected.
-	COVEY_TENSORFLOW=1 $(ONE_THREAD) $(BIN)/pytest -o pythonpath= python/tests/test_tensorflow.py 2>&1 \
+	COVEY_TENSORFLOW=1 $(PYTEST) python/tests/test_tensorflow.py 2>&1 \
 		| tee target/test-tensorflow.log || test $$? -eq 5
 	@awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
 		END { printf "\nRust:   %d passed, %d failed, %d ignored\n", passed, failed, ignored }' target/test-rust.log
 	@tail -n 1 target/test-python.log | sed 's/^/Python: /'
 	@tail -n 1 target/test-tensorflow.log | sed 's/^/TensorFlow: /'
 
-lint: $(VENV)/ready
+lint: $(VENV)/needed
 	cargo fmt --all --check
 	rustfmt --check --edition 2024 crates/operators/src/*.rs
 	cargo clippy --workspace --all-targets --locked -- -D warnings

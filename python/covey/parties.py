@@ -302,8 +302,8 @@ class Party:
         self._ready.clear()
         # The child imports the same package as this process, whatever its working folder holds.
         root = str(Path(__file__).resolve().parents[1])
-        code = f"import sys; sys.path[0] = {root!r}; from covey.cli import main; main()"
-        command = [sys.executable, "-c", code, self.command, "--config", str(self.config), "--until-stdin-closes"]
+        code = f"import sys; sys.path[0] = {root!r}; from covey.serving import main; main()"
+        command = [sys.executable, "-c", code, self.command, str(self.config)]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True

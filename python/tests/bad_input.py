@@ -226,7 +226,7 @@ def run_python(tests: set[str]) -> dict[str, bool]:
     folder = Path(__file__).parent
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         calls = sorted(str(folder / test) for test in tests)
-        # The package that is installed, as in `make test`.
+        # The package that is installed, as in CI.
         pytest = [sys.executable, "-m", "pytest", "-q", "-o", "pythonpath=", "--junitxml", report.name]
         subprocess.run([*pytest, *calls], cwd=ROOT)
         cases = ElementTree.parse(report.name).iter("testcase")

@@ -12,6 +12,33 @@ import covey
 from command import DIGITS, Command
 from covey.parties import Parties
 
+LONG = (
+    "test_bad_input.py",
+    "test_interrupts.py",
+    "test_torch.py",
+    "test_pretrained.py",
+    "test_bench.py",
+    "test_torch_transformers.py",
+    "test_one_sample.py",
+    "test_training_opening.py",
+    "test_models.py",
+    "test_training_recurrent.py",
+    "test_torch_recurrent.py",
+    "test_tune.py",
+    "test_store.py",
+    "test_networks.py",
+    "test_training_memory.py",
+    "test_holdings.py",
+)
+"""Files that take longest, the longest first."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long files begin first where tests run side by side, so that none is left to run alone at the end."""
+    if hasattr(config, "workerinput"):
+        rank = {name: place for place, name in enumerate(LONG)}
+        items.sort(key=lambda item: rank.get(item.path.name, len(LONG)))
+
 
 @pytest.fixture
 def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:

@@ -361,8 +361,8 @@ pub(crate) mod script {
             out.fill(0);
             for plane in (0..planes).filter(|&plane| self.blank != Some((purpose, plane))) {
                 let value = self.value(purpose, plane, 1);
-                for e in 0..len {
-                    out[plane * width + e / 64] |= value(e as u64) << (e % 64);
+                for (word, start) in out[plane * width..].iter_mut().zip((0..len).step_by(64)) {
+                    *word = (0..64.min(len - start)).fold(0, |bits, e| bits | value((start + e) as u64) << e);
                 }
             }
         }

@@ -91,16 +91,16 @@ def _run() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except Exception as error:
-        if os.environ.get("COVEY_TRACEBACK") == "1":
-            raise
-        sys.exit(_explain(error))
+        sys.exit(explain_error(error))
     if code == 130:  # the parser's own way of saying that Ctrl-C was pressed
         complain("interrupted")
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _explain(error: Exception) -> int:
-    """Say in one line what went wrong; the exit code."""
+def explain_error(error: Exception) -> int:
+    """Say in one line what went wrong; the exit code. Raises it again where a traceback is asked for."""
+    if os.environ.get("COVEY_TRACEBACK") == "1":
+        raise error
     if isinstance(error, CoveyError):
         complain(str(error))
         return 1

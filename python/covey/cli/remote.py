@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -90,27 +86,10 @@ def _serve(
     threads: int | None,
     dealer: bool = False,
 ) -> None:
-    from covey import _core
+    from covey.serving import serve
 
-    if threads is not None:
-        _core.check_threads(threads)
     warn_of_own_expiry(config)
-    # A service manager's way of asking: take leave of the peers, as for Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if until_stdin_closes:
-        threading.Thread(target=_leave_with_parent, daemon=True).start()
-    try:
-        _core.serve_party(
-            os.fspath(config), lambda address: console.say(f"ready {address}"), dealer, log, device, threads
-        )
-    except KeyboardInterrupt:
-        console.note("stopped")
-
-
-def _leave_with_parent() -> None:
-    while os.read(sys.stdin.fileno(), 1024):  # not through its buffer, whose lock would outlive the main thread
-        pass
-    os._exit(0)
+    serve(config, dealer=dealer, log=log, device=device, threads=threads, until_stdin_closes=until_stdin_closes)
 
 
 def share_weights(

@@ -69,14 +69,22 @@ macro_rules! over {
 }
 
 macro_rules! conformance {
-    // A transport knows no ring: of a protocol's rings, those that are `rare` meet others than memory in `make conformance` alone.
+    // A transport knows no ring: of a protocol's rings, those that are `rare` meet others than memory in `make conformance` alone, and
+    // all their elements and adders.
     ($($name:ident: $harness:ty, $often:ident $width:ident $ring:expr;)*) => {
         $(mod $name { conformance!(@$width $often $harness, $ring); })*
     };
     (@full $often:ident $harness:ty, $ring:expr) => {
-        conformance!(@over often memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
+        conformance!(@memory $often over, IN_MEMORY, SOME, $harness, $ring);
         conformance!(@over $often simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple, Adder::Balanced], $harness, $ring);
         conformance!(@over $often tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
+    };
+    (@memory often $suites:ident, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
+        conformance!(@$suites often memory, Transport::Memory, $scale, $adders, $harness, $ring);
+    };
+    (@memory rare $suites:ident, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
+        conformance!(@$suites often memory, Transport::Memory, FEW, &[Adder::Auto], $harness, $ring);
+        conformance!(@$suites rare memory_in_full, Transport::Memory, $scale, $adders, $harness, $ring);
     };
     (@over $often:ident $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr) => {
         over!($often $name, $transport, $scale, $adders, $harness, $ring, [
@@ -86,13 +94,13 @@ macro_rules! conformance {
     };
     // A product of two secrets takes l OTs of l bits in each direction: fewer of them.
     (@wide $often:ident $harness:ty, $ring:expr) => {
-        conformance!(@over often memory, Transport::Memory, OVER_TLS, &[Adder::FewestBytes, Adder::LogDepth], $harness, $ring);
+        conformance!(@memory $often over, OVER_TLS, &[Adder::FewestBytes, Adder::LogDepth], $harness, $ring);
         conformance!(@over $often simulated, Transport::Simulated, FEW, &[Adder::FewestRounds], $harness, $ring);
         conformance!(@over $often tls, Transport::Tls, FEW, &[Adder::Auto], $harness, $ring);
     };
     // Too few bits for the values of a layer.
     (@narrow $often:ident $harness:ty, $ring:expr) => {
-        conformance!(@without_layers often memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
+        conformance!(@memory $often without_layers, IN_MEMORY, SOME, $harness, $ring);
         conformance!(@without_layers $often simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple], $harness, $ring);
         conformance!(@without_layers $often tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
     };
@@ -104,7 +112,7 @@ macro_rules! conformance {
     };
     // Elements have no bits of their own.
     (@odd $often:ident $harness:ty, $ring:expr) => {
-        conformance!(@without_bits often memory, Transport::Memory, OVER_TLS, &[Adder::FewestBytes, Adder::Ripple], $harness, $ring);
+        conformance!(@memory $often without_bits, OVER_TLS, &[Adder::FewestBytes, Adder::Ripple], $harness, $ring);
         conformance!(@without_bits $often simulated, Transport::Simulated, FEW, &[Adder::Balanced], $harness, $ring);
         conformance!(@without_bits $often tls, Transport::Tls, FEW, &[Adder::Auto], $harness, $ring);
     };
@@ -123,7 +131,7 @@ macro_rules! conformance {
     };
     // One party may cheat: nothing that it could make fail.
     (@checked $often:ident $harness:ty, $ring:expr) => {
-        conformance!(@over_checked often memory, Transport::Memory, IN_MEMORY, SOME, $harness, $ring);
+        conformance!(@memory $often over_checked, IN_MEMORY, SOME, $harness, $ring);
         conformance!(@over_checked $often simulated, Transport::Simulated, SIMULATED, &[Adder::Ripple, Adder::Balanced], $harness, $ring);
         conformance!(@over_checked $often tls, Transport::Tls, OVER_TLS, &[Adder::Auto], $harness, $ring);
     };

@@ -25,7 +25,7 @@ use crate::masked::fused::Task;
 use crate::randomness::DrawPosition;
 use crate::randomness::script::{self, Script, generators};
 
-const TILE: u64 = 1 << 16;
+const TILE: u64 = 1 << 12;
 /// A gate among `parties`, as the checker runs it.
 struct Case<'a, M: Machine> {
     name: &'a str,

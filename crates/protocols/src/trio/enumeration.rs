@@ -24,7 +24,7 @@ use crate::machine::{Inbox, Machine, Outbox, Step};
 use crate::randomness::DrawPosition;
 use crate::randomness::script::{self, Script, generators};
 
-const TILE: u64 = 1 << 16;
+const TILE: u64 = 1 << 12;
 /// Draws of the secrets' own masks, above those of the gates.
 const INPUT_MASK: u32 = 4000;
 
