@@ -6,9 +6,12 @@ use std::ops::AddAssign;
 use covey_ring::{Ring, Word};
 use covey_transport::Phase as StepKind;
 
-use crate::api::{Comparison, Costs, Geometry, MatmulShape, Options, TableShape, Truncation, WeightKind};
+use crate::api::{
+    Comparison, Costs, Geometry, MatmulShape, Maximum, NetworkProfile, Options, TableShape, Truncation, WeightKind,
+};
 use crate::cadence;
 use crate::machine::Layout;
+use crate::masked;
 use crate::memory::Held;
 
 /// One protocol primitive with everything its cost depends on. Counts are elements.
@@ -184,6 +187,13 @@ pub enum Gate {
         /// Bits of that ring.
         bits: u32,
     },
+    /// [`crate::NonLinear::largest`], where it is a gate of its own.
+    Largest {
+        /// Elements of the result.
+        count: usize,
+        /// Of what, and what follows.
+        maximum: Maximum,
+    },
     /// [`crate::NonLinear::widened`] of that.
     Widen {
         /// Elements.
@@ -220,6 +230,7 @@ impl Gate {
             | Gate::Clip { count, .. }
             | Gate::Max { count, .. }
             | Gate::MaxWithin { count, .. }
+            | Gate::Largest { count, .. }
             | Gate::Widen { count, .. } => count,
         }
     }
@@ -406,6 +417,17 @@ impl Cost {
         cost
     }
 
+    /// Estimated time: the rounds, and what the busiest interface sends or receives.
+    pub(crate) fn nanoseconds(&self, network: &NetworkProfile) -> u128 {
+        let mut interfaces: BTreeMap<(bool, usize), u64> = BTreeMap::new();
+        for (&(_, from, to), traffic) in &self.links {
+            *interfaces.entry((true, from)).or_default() += traffic.bytes;
+            *interfaces.entry((false, to)).or_default() += traffic.bytes;
+        }
+        let busiest = interfaces.into_values().max().unwrap_or(0) as usize;
+        masked::nanoseconds(network, self.rounds as usize, 8, busiest)
+    }
+
     /// Payload bytes on all links in `kind`.
     pub fn bytes(&self, kind: StepKind) -> u64 {
         self.links.iter().filter(|((k, ..), _)| *k == kind).map(|(_, t)| t.bytes).sum()
@@ -452,6 +474,8 @@ pub struct CostModel {
     pub narrows: fn(Comparison, Ring, &Options) -> Option<u32>,
     /// [`Costs::narrowing_pays`].
     pub narrowing_pays: fn(u32, usize, usize, Ring, &Options) -> bool,
+    /// [`Costs::joins_maxima`].
+    pub joins_maxima: fn(&Options) -> bool,
     /// [`Costs::fuses_table`].
     pub fuses_table: fn(&TableShape, Ring, &Options) -> bool,
     /// [`Costs::plan`].
@@ -465,6 +489,13 @@ pub struct CostModel {
 }
 
 impl CostModel {
+    /// Estimated time of gates one after the other, in nanoseconds.
+    pub(crate) fn time_of(&self, gates: &[Gate], ring: Ring, options: &Options) -> u128 {
+        let mut cost = Cost::default();
+        gates.iter().for_each(|gate| cost += &(self.plan)(gate, ring, options));
+        cost.nanoseconds(&options.network)
+    }
+
     /// The costs of protocol `P`.
     pub fn of<P: Costs>() -> Self {
         CostModel {
@@ -476,6 +507,7 @@ impl CostModel {
             fuses_clip: P::fuses_clip,
             narrows: P::narrows,
             narrowing_pays: P::narrowing_pays,
+            joins_maxima: P::joins_maxima,
             fuses_table: P::fuses_table,
             plan: P::plan,
             plan_material: P::plan_material,

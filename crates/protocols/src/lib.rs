@@ -51,7 +51,7 @@ pub use covey_kernels::{device, threads};
 
 pub use api::{
     Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, LinearMethod,
-    Local, MatmulShape, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol,
+    Local, MatmulShape, Maximum, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol,
     ProtocolError, Rounding, Session, Shaped, Table, TableShape, Truncation, UnknownLinearMethod, WeightKind, WeightOf,
     WeightSource,
 };

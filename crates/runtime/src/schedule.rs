@@ -55,8 +55,8 @@ impl Schedule {
 
     /// A product takes in the shift that follows it, and a linear layer, where the protocol gains by it, the addition of a
     /// value that is there already and the ReLU after that. A table takes in the clips before it, and
-    /// the addition of what the first of two clips gives.
-    pub fn new(program: &Program, fuses_relu: bool) -> Self {
+    /// the addition of what the first of two clips gives. A maximum takes in a shift and the ReLU behind it where `joins_maxima`.
+    pub fn new(program: &Program, fuses_relu: bool, joins_maxima: bool) -> Self {
         let readers = Readers::of(program);
         let nodes = program.nodes();
         let mut fused = vec![false; nodes.len()];
@@ -88,6 +88,15 @@ impl Schedule {
                 step.truncate = Some(Truncation { bits, rounding, bound });
                 step.output = nodes[next].outputs[0];
                 fused[next] = true;
+            }
+            if let (true, Fusion::Maximum, Some((others, truncation, relu))) =
+                (joins_maxima, part, rectified(program, &readers, step.output))
+            {
+                (step.truncate, step.relu) = (truncation, Some(relu));
+                for next in others {
+                    step.join(&nodes[next]);
+                    fused[next] = true;
+                }
             }
             if let Some((others, truncation)) = shift_to_nearest(program, &readers, &step, fuses_relu) {
                 step.truncate = Some(truncation);
@@ -152,6 +161,29 @@ fn residual(program: &Program, step: &Step, next: &Node, computed: &[bool]) -> O
     let fits = value.shape == sum.shape && value.batched == sum.batched && computed[other.index()];
     let bound = truncation.bound.max(sum.bound.bits + truncation.bits);
     (fits && bound + 2 <= program.ring().bits()).then_some((other, Truncation { bound, ..truncation }))
+}
+
+/// The rectifier that alone reads a value, or the shift that does and the rectifier behind it, and what is known before the rectifier.
+fn rectified(
+    program: &Program,
+    readers: &Readers,
+    value: ValueId,
+) -> Option<(Vec<usize>, Option<Truncation>, Comparison)> {
+    let nodes = program.nodes();
+    let first = readers.only(value)?;
+    match nodes[first].op.fusion() {
+        Fusion::Rectifier => {
+            let Comparison { bound, certain } = program.value(value).comparison();
+            Some((vec![first], None, Comparison { bound, certain: certain.min(program.certain_bits(value)) }))
+        }
+        Fusion::Shift { bits, rounding } => {
+            let shifted = nodes[first].outputs[0];
+            let rectifier = readers.only(shifted).filter(|&next| nodes[next].op.fusion() == Fusion::Rectifier)?;
+            let truncation = Truncation { bits, rounding, bound: program.value(value).bound.bits };
+            Some((vec![first, rectifier], Some(truncation), program.value(shifted).comparison()))
+        }
+        _ => None,
+    }
 }
 
 /// The addition of a public half and the exact shift behind it that alone read a product of two secrets element by element. The sum may
@@ -338,7 +370,7 @@ mod tests {
             b.bound(sum, bits);
             let relu = b.node("relu", op::Relu, &[sum]);
             b.output(relu);
-            Schedule::new(&b.build().unwrap(), true)
+            Schedule::new(&b.build().unwrap(), true, false)
         };
         let joined = schedule(22);
         let [step] = joined.steps() else { panic!("{joined:?}") };
@@ -389,7 +421,7 @@ mod tests {
             if read_twice {
                 b.output(product);
             }
-            let schedule = Schedule::new(&b.build().unwrap(), true);
+            let schedule = Schedule::new(&b.build().unwrap(), true, false);
             schedule.steps.into_iter().map(|step| (step.to_nearest, step.truncate, step.output == short)).collect()
         };
         let truncation = Truncation { bits: 8, rounding: Rounding::Exact, bound: 21 };
@@ -432,7 +464,7 @@ mod tests {
     #[test]
     fn a_relu_joins_its_linear_layer_where_the_protocol_gains_by_it() {
         let names = |program: &Program, fuses_relu| -> Vec<String> {
-            Schedule::new(program, fuses_relu).steps.into_iter().map(|step| step.name).collect()
+            Schedule::new(program, fuses_relu, false).steps.into_iter().map(|step| step.name).collect()
         };
         assert_eq!(names(&program(false), false), ["fc", "relu"]);
         assert_eq!(names(&program(false), true), ["fc+relu"]);
