@@ -6,12 +6,9 @@ use std::ops::AddAssign;
 use covey_ring::{Ring, Word};
 use covey_transport::Phase as StepKind;
 
-use crate::api::{
-    Comparison, Costs, Geometry, MatmulShape, Maximum, NetworkProfile, Options, TableShape, Truncation, WeightKind,
-};
+use crate::api::{Comparison, Costs, Geometry, MatmulShape, Maximum, Options, TableShape, Truncation, WeightKind};
 use crate::cadence;
 use crate::machine::Layout;
-use crate::masked;
 use crate::memory::Held;
 
 /// One protocol primitive with everything its cost depends on. Counts are elements.
@@ -417,17 +414,6 @@ impl Cost {
         cost
     }
 
-    /// Estimated time: the rounds, and what the busiest interface sends or receives.
-    pub(crate) fn nanoseconds(&self, network: &NetworkProfile) -> u128 {
-        let mut interfaces: BTreeMap<(bool, usize), u64> = BTreeMap::new();
-        for (&(_, from, to), traffic) in &self.links {
-            *interfaces.entry((true, from)).or_default() += traffic.bytes;
-            *interfaces.entry((false, to)).or_default() += traffic.bytes;
-        }
-        let busiest = interfaces.into_values().max().unwrap_or(0) as usize;
-        masked::nanoseconds(network, self.rounds as usize, 8, busiest)
-    }
-
     /// Payload bytes on all links in `kind`.
     pub fn bytes(&self, kind: StepKind) -> u64 {
         self.links.iter().filter(|((k, ..), _)| *k == kind).map(|(_, t)| t.bytes).sum()
@@ -489,13 +475,6 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// Estimated time of gates one after the other, in nanoseconds.
-    pub(crate) fn time_of(&self, gates: &[Gate], ring: Ring, options: &Options) -> u128 {
-        let mut cost = Cost::default();
-        gates.iter().for_each(|gate| cost += &(self.plan)(gate, ring, options));
-        cost.nanoseconds(&options.network)
-    }
-
     /// The costs of protocol `P`.
     pub fn of<P: Costs>() -> Self {
         CostModel {

@@ -17,6 +17,7 @@ pub mod clip;
 pub mod components;
 mod composed;
 pub mod cost;
+mod estimate;
 #[cfg(test)]
 mod exposure;
 mod flight;
