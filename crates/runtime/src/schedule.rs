@@ -331,7 +331,7 @@ fn free_after_last_use(program: &Program, steps: &mut [Step]) {
 
 #[cfg(test)]
 mod tests {
-    use covey_program::{ProgramBuilder, op};
+    use covey_program::{ProgramBuilder, Window, op};
     use covey_protocols::Table;
     use covey_ring::Ring;
 
@@ -381,6 +381,25 @@ mod tests {
     }
 
     #[test]
+    fn a_maximum_takes_in_the_shift_and_the_relu_where_that_pays() {
+        let names = |joins_maxima| -> Vec<_> {
+            let mut b = ProgramBuilder::new("pooled", Ring::Pow2(32));
+            let x = b.input("x", &[1, 2, 2], 8);
+            let window = Window::square(2, 2, 0);
+            let largest = b.node("pool", op::MaxPool { window }, &[x]);
+            b.bound(largest, 24);
+            let short = b.node("pool", op::Truncate { bits: 8, rounding: Rounding::Exact }, &[largest]);
+            b.bound(short, 16);
+            let relu = b.node("relu", op::Relu, &[short]);
+            b.output(relu);
+            let schedule = Schedule::new(&b.build().unwrap(), true, joins_maxima);
+            schedule.steps.into_iter().map(|step| (step.name, step.truncate.is_some(), step.relu.is_some())).collect()
+        };
+        assert_eq!(names(true), [("pool+relu".to_string(), true, true)]);
+        assert_eq!(names(false), [("pool".to_string(), false, false), ("pool+relu".to_string(), false, true)]);
+    }
+
+    #[test]
     fn a_clip_joins_the_table_that_alone_reads_it() {
         let names = |read_twice| -> Vec<_> {
             let mut b = ProgramBuilder::new("clipped", Ring::Pow2(32));
@@ -395,7 +414,7 @@ mod tests {
             if read_twice {
                 b.output(clipped);
             }
-            let schedule = Schedule::new(&b.build().unwrap(), false);
+            let schedule = Schedule::new(&b.build().unwrap(), false, false);
             schedule.steps.into_iter().map(|step| (step.name, step.clipped.is_some(), step.inputs[0] == x)).collect()
         };
         assert_eq!(names(false), [("clip+table".to_string(), true, true)]);
@@ -450,7 +469,7 @@ mod tests {
             let sum = b.node("gelu", op::Add, &[raised, drawn]);
             b.bound(sum, 13);
             b.output(sum);
-            let schedule = Schedule::new(&b.build().unwrap(), false);
+            let schedule = Schedule::new(&b.build().unwrap(), false, false);
             schedule.steps.into_iter().map(|step| (step.clipped, step.inputs[0] == x, step.output == sum)).collect()
         };
         let ends = Ends { low: Some(-8), high: Some(7) };
@@ -469,7 +488,7 @@ mod tests {
         assert_eq!(names(&program(false), false), ["fc", "relu"]);
         assert_eq!(names(&program(false), true), ["fc+relu"]);
         assert_eq!(names(&program(true), true), ["fc", "relu", "sum"]);
-        let fused = Schedule::new(&program(false), true);
+        let fused = Schedule::new(&program(false), true, false);
         let step = &fused.steps[0];
         assert_eq!((step.truncate.unwrap().bound, step.relu.unwrap().bound, step.node), (24, 16, 0));
         assert_eq!(step.output, program(false).outputs()[0]);

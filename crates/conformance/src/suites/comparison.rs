@@ -81,7 +81,9 @@ impl Comparisons {
                 let bound = comparison.bound - 1;
                 let truncate = truncate.map(|bits| Truncation { bits, rounding: Rounding::Exact, bound });
                 let bits = truncate.map_or(0, |truncation| truncation.bits);
-                let relu = Comparison { bound: bound - bits, certain: comparison.certain - 1 - bits };
+                // The floor of a negative value may reach the next power of two.
+                let less = bits.saturating_sub(1);
+                let relu = Comparison { bound: bound - less, certain: comparison.certain - 1 - less };
                 for relu in [None, Some(relu)] {
                     if relu.is_none() && truncate.is_some() {
                         continue;
