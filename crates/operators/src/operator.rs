@@ -135,6 +135,8 @@ pub enum Fusion {
     Rectifier,
     /// min(max(x, low), high): joins a table.
     Clip(Ends),
+    /// A maximum: takes in a shift with the rectifier behind it, or a rectifier.
+    Maximum,
     /// A table: takes in clips before it.
     Table,
 }

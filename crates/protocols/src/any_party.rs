@@ -10,11 +10,11 @@ use covey_ring::{Ring, Tensor, Word};
 use zeroize::Zeroizing;
 
 use crate::api::{
-    Bias, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Linear, Local, MatmulShape, NonLinear, Phase, Placement,
-    Result, Session, Shaped, Table, Truncation, WeightOf, WeightSource,
+    Bias, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Linear, Local, MatmulShape, Maximum, NonLinear, Phase,
+    Placement, Result, Session, Shaped, Table, Truncation, WeightOf, WeightSource,
 };
 use crate::clip::{Clipped, Ends};
-use crate::cost::CostModel;
+use crate::cost::{CostModel, Gate};
 use crate::served::{KeptRuns, Served};
 
 /// A party of a served protocol over words `W`.
@@ -353,6 +353,15 @@ impl<P: Served> NonLinear for Erased<P> {
     fn max(&mut self, x: &AnyShare, y: &AnyShare, comparison: Comparison) -> Result<(AnyShare, AnyBits)> {
         let (larger, less) = self.0.max(x.known(), y.known(), comparison)?;
         Ok((AnyShare::new(larger), AnyBits::new(less)))
+    }
+
+    fn largest(&mut self, values: &[AnyShare], maximum: Maximum) -> Result<AnyShare> {
+        let values: Vec<P::Arith> = values.iter().map(|x| x.known::<P::Arith>().clone()).collect();
+        self.0.largest(&values, maximum).map(AnyShare::new)
+    }
+
+    fn time_of(&self, gates: &[Gate]) -> Option<u128> {
+        self.0.time_of(gates)
     }
 
     fn narrows_maxima(&self, selected: usize, results: usize, comparison: Comparison) -> bool {

@@ -2,7 +2,7 @@
 
 use covey_ring::Tensor;
 
-use crate::api::{Comparison, NonLinear, ProtocolError, Result, Rounding, Shaped, Table, Truncation};
+use crate::api::{Comparison, Maximum, NonLinear, ProtocolError, Result, Rounding, Shaped, Table, Truncation};
 use crate::clip::{Clipped, Ends};
 use crate::cost::{Cost, Gate};
 
@@ -61,6 +61,50 @@ pub(crate) fn max<P: NonLinear + ?Sized>(
     let not_less = protocol.not(&less);
     let gain = protocol.select(&not_less, &difference)?;
     Ok((protocol.add(y, &gain)?, less))
+}
+
+/// The last of the values, if there are as many as `maximum` says, of equal shape.
+pub(crate) fn last_of<A: Shaped>(values: &[A], maximum: Maximum) -> Result<&A> {
+    let equal = values.iter().all(|x| x.shape() == values[0].shape());
+    let last =
+        values.last().filter(|_| equal && values.len() == maximum.values && Maximum::VALUES.contains(&values.len()));
+    last.filter(|_| maximum.relu.is_some() || maximum.truncate.is_none())
+        .ok_or(ProtocolError::Internal("the values of a maximum"))
+}
+
+/// The largest of several values two by two, then the shift and the ReLU.
+pub(crate) fn largest<P: NonLinear + ?Sized>(
+    protocol: &mut P,
+    values: &[P::Arith],
+    maximum: Maximum,
+) -> Result<P::Arith> {
+    last_of(values, maximum)?;
+    let mut values = values.to_vec();
+    while values.len() > 1 {
+        let mut level = Vec::with_capacity(values.len().div_ceil(2));
+        for pair in values.chunks(2) {
+            level.push(match pair {
+                [x, y] => protocol.max(x, y, maximum.differences)?.0,
+                rest => rest[0].clone(),
+            });
+        }
+        values = level;
+    }
+    rectified(protocol, &values[0], maximum.truncate, maximum.relu)
+}
+
+/// x, or max(floor(x / 2^bits), 0) where there is a comparison.
+pub(crate) fn rectified<P: NonLinear + ?Sized>(
+    protocol: &mut P,
+    x: &P::Arith,
+    truncate: Option<Truncation>,
+    relu: Option<Comparison>,
+) -> Result<P::Arith> {
+    match (truncate, relu) {
+        (Some(truncation), Some(comparison)) => protocol.truncate_relu(x, truncation, comparison),
+        (None, Some(comparison)) => protocol.relu(x, comparison),
+        (_, None) => Ok(x.clone()),
+    }
 }
 
 /// min(max(x, low), high) as x + max(low - x, 0) - max(x - high, 0): both comparisons side by side.

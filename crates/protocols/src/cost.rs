@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 use covey_ring::{Ring, Word};
 use covey_transport::Phase as StepKind;
 
-use crate::api::{Comparison, Costs, Geometry, MatmulShape, Options, TableShape, Truncation, WeightKind};
+use crate::api::{Comparison, Costs, Geometry, MatmulShape, Maximum, Options, TableShape, Truncation, WeightKind};
 use crate::cadence;
 use crate::machine::Layout;
 use crate::memory::Held;
@@ -184,6 +184,13 @@ pub enum Gate {
         /// Bits of that ring.
         bits: u32,
     },
+    /// [`crate::NonLinear::largest`], where it is a gate of its own.
+    Largest {
+        /// Elements of the result.
+        count: usize,
+        /// Of what, and what follows.
+        maximum: Maximum,
+    },
     /// [`crate::NonLinear::widened`] of that.
     Widen {
         /// Elements.
@@ -220,6 +227,7 @@ impl Gate {
             | Gate::Clip { count, .. }
             | Gate::Max { count, .. }
             | Gate::MaxWithin { count, .. }
+            | Gate::Largest { count, .. }
             | Gate::Widen { count, .. } => count,
         }
     }
@@ -452,6 +460,8 @@ pub struct CostModel {
     pub narrows: fn(Comparison, Ring, &Options) -> Option<u32>,
     /// [`Costs::narrowing_pays`].
     pub narrowing_pays: fn(u32, usize, usize, Ring, &Options) -> bool,
+    /// [`Costs::joins_maxima`].
+    pub joins_maxima: fn(&Options) -> bool,
     /// [`Costs::fuses_table`].
     pub fuses_table: fn(&TableShape, Ring, &Options) -> bool,
     /// [`Costs::plan`].
@@ -476,6 +486,7 @@ impl CostModel {
             fuses_clip: P::fuses_clip,
             narrows: P::narrows,
             narrowing_pays: P::narrowing_pays,
+            joins_maxima: P::joins_maxima,
             fuses_table: P::fuses_table,
             plan: P::plan,
             plan_material: P::plan_material,

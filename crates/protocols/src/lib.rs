@@ -17,6 +17,7 @@ pub mod clip;
 pub mod components;
 mod composed;
 pub mod cost;
+mod estimate;
 #[cfg(test)]
 mod exposure;
 mod flight;
@@ -52,7 +53,7 @@ pub use covey_kernels::{device, threads};
 
 pub use api::{
     Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, LinearMethod,
-    Local, MatmulShape, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol,
+    Local, MatmulShape, Maximum, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol,
     ProtocolError, Roles, Rounding, Session, Shaped, Table, TableShape, Truncation, UnknownLinearMethod, UnknownRoles,
     WeightKind, WeightOf, WeightSource,
 };

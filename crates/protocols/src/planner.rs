@@ -7,8 +7,9 @@ use covey_ring::{BitTensor, Ring, Tensor};
 use covey_transport::{Meter, Phase as StepKind};
 
 use crate::api::{
-    Checked, Comparison, Epilogue, EpilogueOf, Extended, Geometry, Linear, Local, MatmulShape, NonLinear, Options,
-    Phase, Placement, ProtocolError, Result, Session, Shaped, Table, Truncation, WeightKind, WeightOf, WeightSource,
+    Checked, Comparison, Epilogue, EpilogueOf, Extended, Geometry, Linear, Local, MatmulShape, Maximum, NonLinear,
+    Options, Phase, Placement, ProtocolError, Result, Session, Shaped, Table, Truncation, WeightKind, WeightOf,
+    WeightSource,
 };
 use crate::clip::{Clipped, Ends};
 use crate::composed;
@@ -505,6 +506,19 @@ impl NonLinear for Planner {
     ) -> Result<(PlannedTensor, PlannedBits)> {
         self.charge(Gate::Max { count: x.count(), comparison });
         Ok((self.like(x, y.count())?, self.bits(x.count(), 1)))
+    }
+
+    fn largest(&mut self, values: &[PlannedTensor], maximum: Maximum) -> Result<PlannedTensor> {
+        if !(self.model.joins_maxima)(&self.options) {
+            return composed::largest(self, values, maximum);
+        }
+        let out = self.tensor(&composed::last_of(values, maximum)?.shape);
+        self.charge(Gate::Largest { count: out.count(), maximum });
+        Ok(out)
+    }
+
+    fn time_of(&self, gates: &[Gate]) -> Option<u128> {
+        (self.model.joins_maxima)(&self.options).then(|| self.model.time_of(gates, self.ring, &self.options))
     }
 
     fn narrows_maxima(&self, selected: usize, results: usize, comparison: Comparison) -> bool {

@@ -56,7 +56,7 @@ mod tests {
         let mut b = ProgramBuilder::new("factors", Ring::Pow2(32));
         build(&mut b);
         let program = b.build().unwrap();
-        let schedule = Schedule::new(&program, false);
+        let schedule = Schedule::new(&program, false, false);
         let opening = schedule.steps().iter().filter(|step| !step.opens.is_empty());
         let names = |ids: &[covey_program::ValueId]| ids.iter().map(|&id| program.value(id).name.clone()).collect();
         opening.map(|step| (step.name.clone(), names(&step.opens))).collect()

@@ -55,8 +55,8 @@ impl Schedule {
 
     /// A product takes in the shift that follows it, and a linear layer, where the protocol gains by it, the addition of a
     /// value that is there already and the ReLU after that. A table takes in the clips before it, and
-    /// the addition of what the first of two clips gives.
-    pub fn new(program: &Program, fuses_relu: bool) -> Self {
+    /// the addition of what the first of two clips gives. A maximum takes in a shift and the ReLU behind it where `joins_maxima`.
+    pub fn new(program: &Program, fuses_relu: bool, joins_maxima: bool) -> Self {
         let readers = Readers::of(program);
         let nodes = program.nodes();
         let mut fused = vec![false; nodes.len()];
@@ -88,6 +88,15 @@ impl Schedule {
                 step.truncate = Some(Truncation { bits, rounding, bound });
                 step.output = nodes[next].outputs[0];
                 fused[next] = true;
+            }
+            if let (true, Fusion::Maximum, Some((others, truncation, relu))) =
+                (joins_maxima, part, rectified(program, &readers, step.output))
+            {
+                (step.truncate, step.relu) = (truncation, Some(relu));
+                for next in others {
+                    step.join(&nodes[next]);
+                    fused[next] = true;
+                }
             }
             if let Some((others, truncation)) = shift_to_nearest(program, &readers, &step, fuses_relu) {
                 step.truncate = Some(truncation);
@@ -152,6 +161,29 @@ fn residual(program: &Program, step: &Step, next: &Node, computed: &[bool]) -> O
     let fits = value.shape == sum.shape && value.batched == sum.batched && computed[other.index()];
     let bound = truncation.bound.max(sum.bound.bits + truncation.bits);
     (fits && bound + 2 <= program.ring().bits()).then_some((other, Truncation { bound, ..truncation }))
+}
+
+/// The rectifier that alone reads a value, or the shift that does and the rectifier behind it, and what is known before the rectifier.
+fn rectified(
+    program: &Program,
+    readers: &Readers,
+    value: ValueId,
+) -> Option<(Vec<usize>, Option<Truncation>, Comparison)> {
+    let nodes = program.nodes();
+    let first = readers.only(value)?;
+    match nodes[first].op.fusion() {
+        Fusion::Rectifier => {
+            let Comparison { bound, certain } = program.value(value).comparison();
+            Some((vec![first], None, Comparison { bound, certain: certain.min(program.certain_bits(value)) }))
+        }
+        Fusion::Shift { bits, rounding } => {
+            let shifted = nodes[first].outputs[0];
+            let rectifier = readers.only(shifted).filter(|&next| nodes[next].op.fusion() == Fusion::Rectifier)?;
+            let truncation = Truncation { bits, rounding, bound: program.value(value).bound.bits };
+            Some((vec![first, rectifier], Some(truncation), program.value(shifted).comparison()))
+        }
+        _ => None,
+    }
 }
 
 /// The addition of a public half and the exact shift behind it that alone read a product of two secrets element by element. The sum may
@@ -299,7 +331,7 @@ fn free_after_last_use(program: &Program, steps: &mut [Step]) {
 
 #[cfg(test)]
 mod tests {
-    use covey_program::{ProgramBuilder, op};
+    use covey_program::{ProgramBuilder, Window, op};
     use covey_protocols::Table;
     use covey_ring::Ring;
 
@@ -338,7 +370,7 @@ mod tests {
             b.bound(sum, bits);
             let relu = b.node("relu", op::Relu, &[sum]);
             b.output(relu);
-            Schedule::new(&b.build().unwrap(), true)
+            Schedule::new(&b.build().unwrap(), true, false)
         };
         let joined = schedule(22);
         let [step] = joined.steps() else { panic!("{joined:?}") };
@@ -346,6 +378,25 @@ mod tests {
         assert_eq!((step.residual, step.relu.unwrap().bound), (Some(step.inputs[0]), 22));
         let names: Vec<_> = schedule(23).steps.into_iter().map(|step| step.name).collect();
         assert_eq!(names, ["fc", "sum", "relu"]);
+    }
+
+    #[test]
+    fn a_maximum_takes_in_the_shift_and_the_relu_where_that_pays() {
+        let names = |joins_maxima| -> Vec<_> {
+            let mut b = ProgramBuilder::new("pooled", Ring::Pow2(32));
+            let x = b.input("x", &[1, 2, 2], 8);
+            let window = Window::square(2, 2, 0);
+            let largest = b.node("pool", op::MaxPool { window }, &[x]);
+            b.bound(largest, 24);
+            let short = b.node("pool", op::Truncate { bits: 8, rounding: Rounding::Exact }, &[largest]);
+            b.bound(short, 16);
+            let relu = b.node("relu", op::Relu, &[short]);
+            b.output(relu);
+            let schedule = Schedule::new(&b.build().unwrap(), true, joins_maxima);
+            schedule.steps.into_iter().map(|step| (step.name, step.truncate.is_some(), step.relu.is_some())).collect()
+        };
+        assert_eq!(names(true), [("pool+relu".to_string(), true, true)]);
+        assert_eq!(names(false), [("pool".to_string(), false, false), ("pool+relu".to_string(), false, true)]);
     }
 
     #[test]
@@ -363,7 +414,7 @@ mod tests {
             if read_twice {
                 b.output(clipped);
             }
-            let schedule = Schedule::new(&b.build().unwrap(), false);
+            let schedule = Schedule::new(&b.build().unwrap(), false, false);
             schedule.steps.into_iter().map(|step| (step.name, step.clipped.is_some(), step.inputs[0] == x)).collect()
         };
         assert_eq!(names(false), [("clip+table".to_string(), true, true)]);
@@ -389,7 +440,7 @@ mod tests {
             if read_twice {
                 b.output(product);
             }
-            let schedule = Schedule::new(&b.build().unwrap(), true);
+            let schedule = Schedule::new(&b.build().unwrap(), true, false);
             schedule.steps.into_iter().map(|step| (step.to_nearest, step.truncate, step.output == short)).collect()
         };
         let truncation = Truncation { bits: 8, rounding: Rounding::Exact, bound: 21 };
@@ -418,7 +469,7 @@ mod tests {
             let sum = b.node("gelu", op::Add, &[raised, drawn]);
             b.bound(sum, 13);
             b.output(sum);
-            let schedule = Schedule::new(&b.build().unwrap(), false);
+            let schedule = Schedule::new(&b.build().unwrap(), false, false);
             schedule.steps.into_iter().map(|step| (step.clipped, step.inputs[0] == x, step.output == sum)).collect()
         };
         let ends = Ends { low: Some(-8), high: Some(7) };
@@ -432,12 +483,12 @@ mod tests {
     #[test]
     fn a_relu_joins_its_linear_layer_where_the_protocol_gains_by_it() {
         let names = |program: &Program, fuses_relu| -> Vec<String> {
-            Schedule::new(program, fuses_relu).steps.into_iter().map(|step| step.name).collect()
+            Schedule::new(program, fuses_relu, false).steps.into_iter().map(|step| step.name).collect()
         };
         assert_eq!(names(&program(false), false), ["fc", "relu"]);
         assert_eq!(names(&program(false), true), ["fc+relu"]);
         assert_eq!(names(&program(true), true), ["fc", "relu", "sum"]);
-        let fused = Schedule::new(&program(false), true);
+        let fused = Schedule::new(&program(false), true, false);
         let step = &fused.steps[0];
         assert_eq!((step.truncate.unwrap().bound, step.relu.unwrap().bound, step.node), (24, 16, 0));
         assert_eq!(step.output, program(false).outputs()[0]);

@@ -1,7 +1,7 @@
 //! Signs, rectifiers and maxima, over the whole ring and under proved bounds.
 
 use covey_protocols::api::Result;
-use covey_protocols::{Comparison, Rounding, Truncation};
+use covey_protocols::{Comparison, Maximum, Rounding, Truncation};
 
 use super::{Suite, map, zip};
 use crate::Complete;
@@ -70,6 +70,35 @@ impl Comparisons {
         bench.case(format!("max of {} pairs, {comparison:?}", xs.len()));
         let (larger, less) = bench.protocol.max(&x, &y, comparison)?;
         bench.exactly(&larger, zip(xs, ys, i64::max))?;
-        bench.bits(&less, zip(xs, ys, |x, y| i64::from(x < y)))
+        bench.bits(&less, zip(xs, ys, |x, y| i64::from(x < y)))?;
+        let ends: Vec<i64> = zip(xs, ys, |x, y| if (x ^ y) & 4 == 0 { x } else { y });
+        let back: Vec<i64> = xs.iter().rev().copied().collect();
+        let others = [&ends, &back];
+        let mut values = vec![x, y];
+        let mut most = zip(xs, ys, i64::max);
+        for number in 2..=4 {
+            for truncate in [None, (comparison.bound > 3).then_some(2)] {
+                let bound = comparison.bound - 1;
+                let truncate = truncate.map(|bits| Truncation { bits, rounding: Rounding::Exact, bound });
+                let bits = truncate.map_or(0, |truncation| truncation.bits);
+                // The floor of a negative value may reach the next power of two.
+                let less = bits.saturating_sub(1);
+                let relu = Comparison { bound: bound - less, certain: comparison.certain - 1 - less };
+                for relu in [None, Some(relu)] {
+                    if relu.is_none() && truncate.is_some() {
+                        continue;
+                    }
+                    bench.case(format!("largest of {number}, {truncate:?}, {relu:?}, {comparison:?}"));
+                    let maximum = Maximum { values: number, differences: comparison, truncate, relu };
+                    let largest = bench.protocol.largest(&values, maximum)?;
+                    bench.exactly(&largest, map(&most, |v| if relu.is_some() { v.max(0) >> bits } else { v }))?;
+                }
+            }
+            if let Some(other) = others.get(number - 2) {
+                values.push(bench.vector(number % bench.parties(), other)?);
+                most = zip(&most, other, i64::max);
+            }
+        }
+        Ok(())
     }
 }

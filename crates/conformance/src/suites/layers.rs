@@ -163,6 +163,16 @@ impl Layers {
             bench.case(format!("max pool {index}"));
             let z = max_pool::max_pool(bench.protocol, &x, window, WIDER)?;
             bench.as_clear(&z)?;
+            bench.case(format!("max pool {index}, rectified"));
+            let relu = Some(Comparison::new(BITS, true));
+            let rectifier = max_pool::Rectifier { truncate: None, relu };
+            let z = max_pool::max_pool_and(bench.protocol, &x, window, WIDER, rectifier)?;
+            bench.as_clear(&z)?;
+            bench.case(format!("max pool {index}, shifted and rectified"));
+            let (truncate, relu) = (Some(self.truncation()), Some(Comparison::new(15, false)));
+            let rectifier = max_pool::Rectifier { truncate, relu };
+            let z = max_pool::max_pool_and(bench.protocol, &x, window, WIDER, rectifier)?;
+            bench.as_clear(&z)?;
             bench.case(format!("sum pool {index}"));
             let z = sum_pool::sum_pool(bench.protocol, &x, window)?;
             bench.as_clear(&z)?;

@@ -1,7 +1,7 @@
 //! One primitive on many elements, boundary values among them.
 
 use covey_protocols::api::{MatmulShape, Result};
-use covey_protocols::{Comparison, Epilogue, Geometry, Placement, Rounding, Table, Truncation, WeightSource};
+use covey_protocols::{Comparison, Epilogue, Geometry, Maximum, Placement, Rounding, Table, Truncation, WeightSource};
 
 use super::Suite;
 use crate::Complete;
@@ -35,6 +35,8 @@ pub enum Primitive {
     Max,
     /// The largest of three numbers of half as many bits as the ring has, proved.
     Largest,
+    /// The largest of two to four numbers at once, and a shift and a ReLU of it, or neither.
+    Several,
     /// Bit decomposition.
     A2b,
     /// AND of signs.
@@ -49,7 +51,7 @@ pub enum Primitive {
 
 impl Primitive {
     /// All of them.
-    pub const ALL: [Primitive; 17] = [
+    pub const ALL: [Primitive; 18] = [
         Primitive::Mul,
         Primitive::MulExact,
         Primitive::MulToNearest,
@@ -62,6 +64,7 @@ impl Primitive {
         Primitive::Relu,
         Primitive::Max,
         Primitive::Largest,
+        Primitive::Several,
         Primitive::A2b,
         Primitive::And,
         Primitive::Bit2a,
@@ -131,7 +134,8 @@ impl Suite for Volume {
             Primitive::Table => TABLE_BITS - 1,
             Primitive::MulExact | Primitive::MulToNearest | Primitive::Matmul | Primitive::Linear => half,
             Primitive::Largest => l / 2,
-            Primitive::Exact | Primitive::Ulp | Primitive::Probabilistic | Primitive::Max => l - 2,
+            Primitive::Exact | Primitive::Ulp | Primitive::Probabilistic => l - 2,
+            Primitive::Max | Primitive::Several => l - 2,
         };
         let rows = count / INNER;
         let xs = self.values(bound, count, "x");
@@ -189,6 +193,25 @@ impl Suite for Volume {
                 let larger = bench.protocol.max_within(&x, &y, proved)?;
                 let largest = bench.protocol.max_within(&larger, &z, proved)?;
                 bench.protocol.widened(largest, proved)?
+            }
+            Primitive::Several => {
+                let mut values = vec![x];
+                for number in 0..1 + self.part % 3 {
+                    let mut others = self.values(bound, count, &format!("value {number}"));
+                    // Equal ones, too.
+                    others.iter_mut().zip(&xs).step_by(5).for_each(|(other, x)| *other = *x);
+                    values.push(bench.vector(last, &others)?);
+                }
+                let truncation = self.truncation(Rounding::Exact);
+                let shifted = l - 1 - truncation.bits;
+                let (truncate, relu) = match self.part % 4 {
+                    0 => (Some(truncation), Some(Comparison::new(shifted, true))),
+                    1 => (None, Some(Comparison::new(bound, true))),
+                    2 => (None, None),
+                    _ => (Some(truncation), Some(Comparison::new(shifted, false))),
+                };
+                let maximum = Maximum { values: values.len(), differences: comparison, truncate, relu };
+                bench.protocol.largest(&values, maximum)?
             }
             Primitive::A2b => {
                 let bits = bench.protocol.a2b(&x)?;

@@ -9,8 +9,8 @@ use covey_conformance::suites::{
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::{Harness, Session, Transport, conform};
-use covey_protocols::Options;
 use covey_protocols::circuits::Adder;
+use covey_protocols::{NetworkProfile, Options};
 use covey_ring::Ring::{self, Odd, Pow2};
 
 /// Elements and tiles of a run: fewer where a message costs more.
@@ -184,6 +184,26 @@ conformance! {
     two_party_n37: TwoPartyHarness<u64>, often odd Odd(137_352_314_881);
     two_party_n41: TwoPartyHarness<u64>, rare odd Odd(2_198_100_901_889);
     two_party_n5: TwoPartyHarness<u32>, often odd Odd(31);
+}
+
+/// Parties far apart compare several values at once.
+fn far_apart<H: Harness>(ring: Ring, suite: impl Suite) {
+    let network = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
+    let session = Session::<H>::new(Transport::Memory, ring, Options { network, ..options(Adder::Auto, 192) });
+    conform(&session, &suite).unwrap_or_else(|failure| panic!("{ring}: {failure}"));
+}
+
+#[test]
+fn trio_far_apart() {
+    for bits in [4, 5, 32] {
+        let ring = Pow2(bits);
+        far_apart::<TrioHarness<u32>>(ring, Comparisons(Samples { ring, count: 300, tile: 192 }));
+    }
+    for bits in [37, 64] {
+        let ring = Pow2(bits);
+        far_apart::<TrioHarness<u64>>(ring, Comparisons(Samples { ring, count: 300, tile: 192 }));
+        far_apart::<TrioHarness<u64>>(ring, Layers(Samples { ring, count: 300, tile: 192 }));
+    }
 }
 
 /// P0 and P3 know all masks, and could end runs until one comes under which a chosen element fails.

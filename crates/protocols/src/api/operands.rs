@@ -37,6 +37,19 @@ pub struct Comparison {
     pub certain: u32,
 }
 
+/// The largest of several values, and what follows it: max(floor(largest / 2^bits), 0), or the largest alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Maximum {
+    /// How many values, of [`Maximum::VALUES`].
+    pub values: usize,
+    /// What comparisons of two values may rely on.
+    pub differences: Comparison,
+    /// The shift before the ReLU.
+    pub truncate: Option<Truncation>,
+    /// The ReLU, and what its comparison may rely on of what is shifted.
+    pub relu: Option<Comparison>,
+}
+
 /// The linear map a weight stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Geometry {
@@ -147,6 +160,17 @@ pub enum Phase {
     Preprocess,
     /// Online messages only; offline material comes from the store.
     Online,
+}
+
+impl Maximum {
+    /// How many values one gate takes. More of them would be compared with each other too often.
+    pub const VALUES: std::ops::RangeInclusive<usize> = 2..=4;
+
+    /// Comparisons of all pairs, and of each value with 0 if there is a ReLU.
+    pub(crate) fn comparisons(&self) -> usize {
+        let signs = if self.relu.is_some() { self.values } else { 0 };
+        self.values * (self.values - 1) / 2 + signs
+    }
 }
 
 impl Comparison {

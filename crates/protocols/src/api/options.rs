@@ -24,7 +24,12 @@ impl NetworkProfile {
     /// computed: more would only leave the caches of one thread. Far away, the four million elements of the largest layers of common
     /// networks at once, so that every gate takes its rounds once.
     pub fn window(&self) -> usize {
-        if self.latency_us <= 1000 { 16 } else { 256 }
+        if self.is_far() { 256 } else { 16 }
+    }
+
+    /// Whether the parties are so far apart that gates wait longer than they compute.
+    pub fn is_far(&self) -> bool {
+        self.latency_us > 1000
     }
 }
 

@@ -3,8 +3,8 @@
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 
 use super::{
-    Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Options, Phase, Placement, ProtocolError, Result, Table,
-    TableShape, Truncation, WeightOf,
+    Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Maximum, Options, Phase, Placement, ProtocolError, Result,
+    Table, TableShape, Truncation, WeightOf,
 };
 use crate::clip::{Clipped, Ends};
 use crate::composed;
@@ -219,6 +219,18 @@ pub trait NonLinear: Linear {
         Ok(x)
     }
 
+    /// The largest of values of equal shape, and what follows it.
+    fn largest(&mut self, values: &[Self::Arith], maximum: Maximum) -> Result<Self::Arith> {
+        composed::largest(self, values, maximum)
+    }
+
+    /// The estimated time of gates one after the other, in nanoseconds, where [`NonLinear::largest`] is a gate of its own and may be the
+    /// faster form: a pure function of the gates and the options. Elsewhere two values at a time are compared.
+    fn time_of(&self, gates: &[Gate]) -> Option<u128> {
+        let _ = gates;
+        None
+    }
+
     /// A piecewise linear function of x, which lies in its domain.
     fn table(&mut self, x: &Self::Arith, table: &Table) -> Result<Self::Arith> {
         composed::table(self, x, table)
@@ -267,6 +279,11 @@ pub trait Costs: Session {
     /// [`NonLinear::narrows_maxima`].
     fn narrowing_pays(_bits: u32, _selected: usize, _results: usize, _ring: Ring, _options: &Options) -> bool {
         true
+    }
+
+    /// Whether [`NonLinear::largest`] is a gate of its own, [`Gate::Largest`], rather than composed.
+    fn joins_maxima(_options: &Options) -> bool {
+        false
     }
 
     /// Whether [`NonLinear::table`] is a gate of its own for a table of these widths, [`Gate::Table`], rather than composed.

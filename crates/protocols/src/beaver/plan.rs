@@ -92,6 +92,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Max { count, comparison } => plan(&Gate::Relu { count, truncate: None, comparison }, ring, options),
         Gate::DivExact { .. }
         | Gate::MaxWithin { .. }
+        | Gate::Largest { .. }
         | Gate::Widen { .. }
         | Gate::Clip { .. }
         | Gate::Table { .. } => composed::cost(gate, |gate| plan(gate, ring, options)),

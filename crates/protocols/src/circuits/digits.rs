@@ -73,10 +73,14 @@ pub enum Root {
     Sign,
     /// The sign as a sharing.
     SharedSign,
+    /// The sign as a sharing, and the borrow of the lowest child, which is open before.
+    SignOverBorrow,
     /// The sign, and (1 - sign)·borrow of the lowest child, in one round.
     SignAndRest,
     /// The sign, and the borrow out of the given number of lowest children.
     SignAndBorrow(usize),
+    /// The same, the sign as a sharing.
+    SharedSignAndBorrow(usize),
     /// Of C - R: the borrow out of the low bits asked for, if there are any, and whether the field of its `top` highest bits, the
     /// highest digit, is 0. Of two `ends` also whether that is positive, in two's complement. Their masks are known to the dealer.
     Window {
@@ -92,12 +96,17 @@ pub fn root_sums(root: Root, children: usize) -> Vec<(Polynomial, Constant)> {
     let carry = polynomial::carry(children);
     match root {
         Root::Borrow | Root::Sign => vec![(carry, Constant::Kept)],
-        Root::SharedSign => vec![(carry, Constant::Shared)],
+        Root::SharedSign | Root::SignOverBorrow => vec![(carry, Constant::Shared)],
         Root::SignAndRest => {
             let sign = Polynomial::new(carry.monomials().chain([HIGHEST]));
             let lowest = generate(0);
             let rest = Polynomial::new(sign.monomials().map(|m| m | lowest).chain([lowest]));
             vec![(sign, Constant::Kept), (rest, Constant::Shared)]
+        }
+        Root::SharedSignAndBorrow(low) => {
+            let mut sums = root_sums(Root::SignAndBorrow(low), children);
+            sums[0].1 = Constant::Shared;
+            sums
         }
         Root::SignAndBorrow(1) => vec![(carry, Constant::Kept)],
         Root::SignAndBorrow(low) => {
@@ -136,8 +145,9 @@ pub fn cheapest(root: Root, bits: usize, low: usize, depth: usize) -> Option<Cir
     }
     let found = match root {
         Root::Borrow | Root::Sign | Root::SharedSign => search.plain_root(root, bits, depth),
-        Root::SignAndRest => search.fused_root(bits, low, depth),
+        Root::SignAndRest | Root::SignOverBorrow => search.fused_root(root, bits, low, depth),
         Root::SignAndBorrow(_) => flat_root(bits, low),
+        Root::SharedSignAndBorrow(_) => flat_root(bits, low).map(|found| Found { offline: found.offline + 1, ..found }),
         Root::Window { top, .. } => search.window_root(root, bits, (low, top), depth),
     };
     let circuit = found.map(Found::circuit);
@@ -274,18 +284,19 @@ impl Search {
         best
     }
 
-    /// A root over the sign and the rest, whose lowest child has `low` bits.
-    fn fused_root(&mut self, bits: usize, low: usize, depth: usize) -> Option<Found> {
+    /// A root over the sign and the rest or the borrow, whose lowest child has `low` bits.
+    fn fused_root(&mut self, root: Root, bits: usize, low: usize, depth: usize) -> Option<Found> {
         let high = bits.checked_sub(low).filter(|&high| high > 0)?;
+        // Beside the rest, one more shared and two more opened for the highest child's generate bit.
+        let (more, opened) = if root == Root::SignAndRest { (1, 6) } else { (0, 2) };
         let lowest = self.range(low, depth.checked_sub(1)?, RangePosition::Lowest)?;
         let mut best = None;
         for children in 2..=RADIX.min(high + 1) {
-            // One more shared and two more opened for the highest child's generate bit.
-            let offline = polynomial::shared_bits(&root_sums(Root::SignAndRest, children)) + 1;
+            let offline = polynomial::shared_bits(&root_sums(root, children)) + more;
             let run = self.run(high, depth - 1, children - 1, RangePosition::Middle, true);
             let found = run.map(|run| {
                 let run = run.beside(lowest.clone());
-                Found { offline: run.offline + offline, online: run.online + 6, ..run }
+                Found { offline: run.offline + offline, online: run.online + opened, ..run }
             });
             better(&mut best, found);
         }

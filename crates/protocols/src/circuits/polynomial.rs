@@ -25,7 +25,7 @@ pub fn generate(i: usize) -> Monomial {
 pub const HIGHEST: Monomial = 1 << 15;
 
 /// A sum of products.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Polynomial(BTreeSet<Monomial>);
 
 impl Polynomial {
@@ -34,6 +34,18 @@ impl Polynomial {
         let mut out = Polynomial::default();
         monomials.into_iter().for_each(|monomial| out.add(monomial));
         out
+    }
+
+    /// The constant 1.
+    pub fn one() -> Self {
+        Polynomial::new([0])
+    }
+
+    /// Its product with `variable`, or with 1 ⊕ `variable`.
+    #[must_use]
+    pub fn times(&self, variable: Monomial, complement: bool) -> Self {
+        let multiplied = self.monomials().map(|monomial| monomial | variable);
+        Polynomial::new(multiplied.chain(self.monomials().filter(|_| complement)))
     }
 
     /// Adds one product.

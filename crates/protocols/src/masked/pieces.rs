@@ -199,7 +199,12 @@ pub(crate) fn memory<W: Word>(count: usize, options: &Options) -> u64 {
     let word = W::BYTES as u64;
     let in_flight = count.min(options.window * options.tile_size()) as u64;
     let pieces = if threads::in_use() > 1 { 4 } else { 3 };
-    count.min(pieces * PIECE) as u64 * word + in_flight * (4 * word + STATE * word / 4)
+    count.min(pieces * PIECE) as u64 * word + in_flight * 4 * word + state::<W>(count, options)
+}
+
+/// Of that, what one comparison takes of the tiles in flight.
+pub(crate) fn state<W: Word>(count: usize, options: &Options) -> u64 {
+    count.min(options.window * options.tile_size()) as u64 * (STATE * W::BYTES as u64 / 4)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) struct Audit {
 
 impl Audit {
     pub fn new(circuit: &Arc<DigitCircuit>) -> Self {
-        let mut audit = Audit { circuit: circuit.clone(), masked: bits(circuit), verified: Vec::new() };
+        let mut audit = Audit { circuit: circuit.clone(), masked: circuit.bits(), verified: Vec::new() };
         for block in circuit.levels.iter().flat_map(|level| &level.blocks) {
             match block {
                 Block::Digit(digit) => {
@@ -67,7 +67,7 @@ impl Audit {
         let width = checks.width();
         let (c, public) = digits.opened();
         let mut planes = Buffer::stale(width * self.masked);
-        let first = width * bits(&self.circuit);
+        let first = width * self.circuit.bits();
         planes[..first].copy_from_slice(&c[..first]);
         let mut next = planes[first..].chunks_exact_mut(width.max(1));
         for block in self.circuit.levels.iter().flat_map(|level| &level.blocks) {
@@ -127,10 +127,9 @@ impl Audit {
         let mut checker = Checker {
             width,
             one: if checks.constants() { u64::MAX } else { 0 },
-            sign: self.circuit.bits,
             r,
             alpha,
-            next: bits(&self.circuit),
+            next: self.circuit.bits(),
             masked,
             wires: Buffer::zeros(width * self.circuit.wires),
             kept: Buffer::zeros(width * self.circuit.kept),
@@ -157,10 +156,6 @@ impl Audit {
     }
 }
 
-fn bits(circuit: &DigitCircuit) -> usize {
-    circuit.bits + usize::from(circuit.sign)
-}
-
 /// The products of a digit's bits.
 fn monomials(digit: &Digit) -> impl Iterator<Item = usize> + use<> {
     (0..1usize << digit.bits).filter(|monomial| monomial.count_ones() > 1)
@@ -177,8 +172,6 @@ struct Checker<'a> {
     width: usize,
     /// What a constant 1 is: 1 at P3, nothing at P0.
     one: u64,
-    /// The sign's bit.
-    sign: usize,
     r: &'a [u64],
     alpha: &'a [u64],
     masked: Buffer<u64>,
@@ -204,9 +197,9 @@ impl Checker<'_> {
 
     fn open(&mut self, opening: &Opening, sum: &mut [u64]) {
         let width = self.width;
-        if opening.sign {
-            xor_assign(sum, &self.masked[self.sign * width..][..width]);
-            Self::constant(self.one, sum, &self.r[self.sign * width..][..width]);
+        if let Some(sign) = opening.sign {
+            xor_assign(sum, &self.masked[sign * width..][..width]);
+            Self::constant(self.one, sum, &self.r[sign * width..][..width]);
         }
         Self::constant(self.one, sum, self.alpha(opening.wire));
         self.checks.verify_plane(&mut self.known, self.verified, sum, self.out);

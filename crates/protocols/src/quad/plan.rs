@@ -83,6 +83,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         | Gate::Clip { .. }
         | Gate::Max { .. }
         | Gate::MaxWithin { .. }
+        | Gate::Largest { .. }
         | Gate::Widen { .. }
         | Gate::Table { .. } => composed::cost(gate, |gate| plan(gate, ring, options)),
     }

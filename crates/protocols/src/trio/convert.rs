@@ -53,7 +53,7 @@ pub(crate) fn layout(len: usize, ring: Ring, select: bool) -> Layout {
 
 vectorised! {
     /// This party's term of b·a, (1-2m)·(A·y - y·la) - m·la; `m` becomes the public m·A.
-    fn selected<W: Word>(t: &mut [W], m: &mut [W], sum: &[W], mask: &[W], bit: &[W], product: &[W]) {
+    pub(super) fn selected<W: Word>(t: &mut [W], m: &mut [W], sum: &[W], mask: &[W], bit: &[W], product: &[W]) {
         let operands = sum.iter().zip(mask).zip(bit.iter().zip(product));
         for ((t, m), ((&sum, &mask), (&bit, &product))) in t.iter_mut().zip(m).zip(operands) {
             let inner = sum.mul(bit).sub(product);

@@ -7,6 +7,7 @@
 mod fused;
 mod gates;
 mod io;
+mod largest;
 mod lookup;
 mod reduced;
 mod table;

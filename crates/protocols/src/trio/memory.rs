@@ -26,7 +26,11 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
         Held::Gate(gate) => {
             let working = pieces::memory::<W>(gate.elements(), options);
             let sets = Sets::of_gate(gate).map_or(0, |sets| sets.bytes(gate.elements(), options));
-            let working = working + sets;
+            let more = match gate {
+                Gate::Largest { count, maximum } => maximum.comparisons() as u64 * pieces::state::<W>(*count, options),
+                _ => 0,
+            };
+            let working = working + sets + more;
             let inputs = match gate {
                 Gate::Linear { geometry, batch, .. } => geometry.inputs(*batch) as u64 * word,
                 _ => 0,

@@ -13,6 +13,7 @@ pub(crate) mod convert;
 mod enumeration;
 pub(crate) mod fused;
 mod io;
+mod largest;
 mod linear;
 pub(crate) mod lookup;
 mod memory;

@@ -3,16 +3,20 @@
 use covey_kernels::{Buffer, elementwise};
 use covey_ring::{Ring, Word};
 
+use super::largest::{Largest, LargestPlan, Row};
 use super::reduced::{Reduced, ShiftPlan};
 use super::share::{Arith, Bool, Wire};
 use super::site::Site;
 use super::table::{self, Entries, TablePlan};
 use super::widen::Widen;
 use super::{Trio, bits, comparison, convert, fused, lookup, truncate};
-use crate::api::{Comparison, Costs, Local, NonLinear, Result, Shaped, Table, TableShape, Truncation};
+use crate::api::{
+    Comparison, Costs, Local, Maximum, NonLinear, Result, Session, Shaped, Table, TableShape, Truncation,
+};
 use crate::clip::Clipped;
 use crate::components::{one_plane, same_planes};
 use crate::composed;
+use crate::cost::Gate;
 use crate::masked::fused::Task;
 use crate::masked::lookup::Sets;
 use crate::masked::subsets::Reversed;
@@ -92,6 +96,28 @@ impl<W: Word> NonLinear for Trio<W> {
             let [first, second] = [&x.first, &x.second].map(|part| Buffer::copy_of(&part.data()[range.clone()]));
             Widen::new(site, bits, first, second)
         })
+    }
+
+    fn largest(&mut self, values: &[Arith<W>], maximum: Maximum) -> Result<Arith<W>> {
+        if !Self::joins_maxima(&self.party.options) {
+            return composed::largest(self, values, maximum);
+        }
+        self.party.admit::<Self>(maximum.truncate)?;
+        let last = composed::last_of(values, maximum)?;
+        let plan = LargestPlan::choose(&maximum, self.party.ring, &self.party.options, last.len());
+        let result = self.shares(last.shape(), |site, range| {
+            let row = |x: &Arith<W>| Row {
+                sum: x.sum(range.clone()),
+                mask: Buffer::copy_of(&x.second.data()[range.clone()]),
+            };
+            Largest::new(site, plan.clone(), values.iter().map(row).collect())
+        })?;
+        if maximum.relu.is_some() { Ok(result) } else { self.add(last, &result) }
+    }
+
+    fn time_of(&self, gates: &[Gate]) -> Option<u128> {
+        let Party { ring, ref options, .. } = self.party;
+        Self::joins_maxima(options).then(|| self.costs().time_of(gates, ring, options))
     }
 
     fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {

@@ -7,6 +7,7 @@ use super::bits::{AllBitsPlan, And, sign_layout};
 use super::comparison::{ComparisonPlan, nanoseconds};
 use super::consistency;
 use super::fused;
+use super::largest::LargestPlan;
 use super::reduced::ShiftPlan;
 use super::share::Role;
 use super::{Trio, convert, io, lookup, memory, product, table, widen};
@@ -78,6 +79,10 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             cost += &tiled(count, &|len| convert::layout(len, Ring::Pow2(bits), true));
             cost
         }
+        Gate::Largest { count, maximum } => {
+            let plan = LargestPlan::choose(&maximum, ring, options, count);
+            tiled(count, &|len| plan.layout(len))
+        }
         Gate::Widen { count, bits } => tiled(count, &|len| widen::layout(len, ring, bits)),
         Gate::DivExact { .. } | Gate::Relu { .. } | Gate::Clip { .. } | Gate::Max { .. } => {
             composed::cost(gate, |gate| plan(gate, ring, options))
@@ -127,6 +132,11 @@ impl<W: Word> Costs for Trio<W> {
         let spared = 2 * (ring.bits() - bits) as usize;
         let time = |rounds, count| nanoseconds(options, rounds, (spared, spared), count);
         options.adder != Adder::Auto || time(1, results) < time(0, selected)
+    }
+
+    fn joins_maxima(options: &Options) -> bool {
+        // Nearby, computing takes longer than the rounds that it spares; and of approximate comparisons none is sure to be consistent.
+        options.adder == Adder::Auto && options.network.is_far() && options.key_bits.is_none()
     }
 
     fn fuses_table(shape: &TableShape, ring: Ring, options: &Options) -> bool {

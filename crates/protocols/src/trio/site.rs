@@ -26,6 +26,7 @@ pub(crate) mod purpose {
     pub const DIGEST: u32 = 14; // from the key of P1 and P2
     pub const BITS: u32 = 15;
     pub const CIRCUIT: u32 = super::CIRCUIT; // and the following, for each of a gate's circuits
+    pub const LARGEST: u32 = 64; // and the following, one for each deal of words of a maximum
     pub const TABLE: u32 = 256; // and the following, of tables
 }
 

@@ -352,7 +352,7 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
             // No tables, no results; refused by `lookup`.
             _ => Cost::default(),
         },
-        Gate::Max { .. } | Gate::MaxWithin { .. } | Gate::Widen { .. } | Gate::Table { .. } => {
+        Gate::Max { .. } | Gate::MaxWithin { .. } | Gate::Largest { .. } | Gate::Widen { .. } | Gate::Table { .. } => {
             composed::cost(gate, |gate| plan::<W>(gate, ring, options))
         }
     }

@@ -12,7 +12,9 @@ use covey_protocols::cost::Gate;
 use covey_protocols::parts::*;
 use covey_protocols::served::Served;
 use covey_protocols::trio::Trio;
-use covey_protocols::{Comparison, NetworkProfile, Options, Phase, Protocol, Rounding, Shaped, Truncation, WeightKind};
+use covey_protocols::{
+    Comparison, Maximum, NetworkProfile, Options, Phase, Protocol, Rounding, Shaped, Truncation, WeightKind,
+};
 use covey_ring::{Ring, Word};
 use covey_transport::{Network, Phase as StepKind, memory};
 
@@ -207,6 +209,21 @@ fn the_automatic_choice_follows_the_network() {
     assert_eq!(rounds(35_000, 1_000_000_000, 1000), 4);
     assert!(rounds(100, 10_000_000_000, 1 << 22) >= 7);
     assert!((5..=6).contains(&rounds(35_000, 1_000_000_000, 1 << 20)));
+}
+
+/// Far apart, the largest of several values takes two rounds more than its trees, which are as deep as pays for so many values.
+#[test]
+fn the_largest_of_several_takes_few_rounds() {
+    let network = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
+    let options = Options { network, window: 1 << 20, ..Options::default() };
+    let truncate = Some(Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 });
+    let relu = Some(Comparison::new(21, false));
+    let rounds = |values, count| {
+        let maximum = Maximum { values, differences: Comparison::new(31, false), truncate, relu };
+        Trio::<u32>::plan(&Gate::Largest { count, maximum }, Ring::Pow2(32), &options).rounds
+    };
+    assert_eq!([1000, 100_000, 1 << 18].map(|count| rounds(4, count)), [4, 5, 6]);
+    assert!((5..=6).contains(&rounds(2, 1 << 18)));
 }
 
 /// A run in two halves yields the very shares of a run in one.

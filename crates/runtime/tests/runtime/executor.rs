@@ -89,7 +89,7 @@ fn a_cnn_in_the_clear_is_its_loops() {
 #[test]
 fn steps_fuse_products_with_their_shifts_and_free_values() {
     let program = cnn(RING);
-    let schedule = Schedule::new(&program, Clear::FUSES_RELU);
+    let schedule = Schedule::new(&program, Clear::FUSES_RELU, false);
     let names: Vec<&str> = schedule.steps().iter().map(|step| step.name.as_str()).collect();
     assert_eq!(names, ["conv1", "relu1", "pool1", "pool2", "pool2", "add", "flatten", "fc", "class"]);
     assert_eq!(schedule.steps()[0].truncate.unwrap().bound, 23);
@@ -113,7 +113,7 @@ fn a_product_read_twice_is_not_fused() {
     let rest = b.node("rest", op::Sub, &[square, up]);
     b.output(rest);
     let program = Arc::new(b.build().unwrap());
-    let schedule = Schedule::new(&program, Clear::FUSES_RELU);
+    let schedule = Schedule::new(&program, Clear::FUSES_RELU, false);
     assert_eq!(schedule.steps().len(), 4);
     let weights = weights(&program, 1);
     let x = tensor(RING, &[1, 4], &[3, -17, 100, 255]);

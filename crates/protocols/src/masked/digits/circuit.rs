@@ -1,5 +1,7 @@
 //! A digit tree as a straight line of levels: what is dealt, looked up, multiplied and opened in each round.
 
+mod window;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -13,10 +15,9 @@ use crate::masked::MOST_PARTIES;
 pub(crate) struct DigitCircuit {
     /// Which of a gate's circuits it is: each has draws of its own.
     pub number: u32,
-    /// Low bits of C and R that the tree compares, and above them the sign's if the root asks for it.
-    pub bits: usize,
-    /// Whether bit `bits` of C and R enters.
-    pub sign: bool,
+    /// The operands one after the other, each a C and its R: how many of its low bits enter, the sign's among them if the root asks
+    /// for it.
+    pub operands: Vec<usize>,
     pub levels: Vec<Level>,
     pub wires: usize,
     pub kept: usize,
@@ -96,8 +97,8 @@ pub(crate) struct Opening {
     /// Number within the level.
     pub index: usize,
     pub mask: Mask,
-    /// Whether the bits of C and R at the sign are added.
-    pub sign: bool,
+    /// Which bit of the operands is added: the sign's.
+    pub sign: Option<usize>,
 }
 
 /// The mask of an opened sum. Each party adds a fresh one of its own in any case.
@@ -136,6 +137,8 @@ pub(crate) struct Sum {
     pub linear: Vec<usize>,
     /// Products of masks that stay with the dealer.
     pub constant: Vec<usize>,
+    /// Whether 1 is added, by the first party.
+    pub one: bool,
     pub kept: Option<usize>,
     pub target: Target,
 }
@@ -163,8 +166,17 @@ impl DigitCircuit {
         let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
         compiled
             .entry(key)
-            .or_insert_with(|| Arc::new(Compiler::new(number, tree.bits(), sent).root(tree, root, low)))
+            .or_insert_with(|| {
+                let mut compiler = Compiler::new(number, sent);
+                compiler.circuit.outputs = compiler.comparison(tree, root, low).0;
+                Arc::new(compiler.circuit)
+            })
             .clone()
+    }
+
+    /// Bits of all operands.
+    pub fn bits(&self) -> usize {
+        self.operands.iter().sum()
     }
 
     /// Planes every party sends to every other in round `level`.
@@ -186,17 +198,20 @@ enum Generate {
     Wire(usize),
 }
 
-struct Compiler {
-    circuit: DigitCircuit,
+pub(super) struct Compiler {
+    pub circuit: DigitCircuit,
     load: Vec<usize>,
+    /// The sign's bit of the operand that is being compared.
+    sign: Option<usize>,
 }
 
 impl Compiler {
-    fn new(number: u32, bits: usize, load: &[usize]) -> Self {
-        let (levels, outputs, sent) = (Vec::new(), Vec::new(), vec![0; load.len()]);
+    pub fn new(number: u32, load: &[usize]) -> Self {
+        let (operands, levels, outputs, sent) = (Vec::new(), Vec::new(), Vec::new(), vec![0; load.len()]);
         Compiler {
-            circuit: DigitCircuit { number, bits, sign: false, levels, wires: 0, kept: 0, outputs, sent },
+            circuit: DigitCircuit { number, operands, levels, wires: 0, kept: 0, outputs, sent },
             load: load.to_vec(),
+            sign: None,
         }
     }
 
@@ -233,7 +248,8 @@ impl Compiler {
         self.circuit.kept - 1
     }
 
-    fn open(&mut self, level: usize, mask: Mask, sign: bool) -> Opening {
+    pub fn open(&mut self, level: usize, mask: Mask, sign: bool) -> Opening {
+        let sign = self.sign.filter(|_| sign);
         let wire = self.wire();
         let opened = &mut self.level(level).opened;
         opened.push(wire);
@@ -325,96 +341,70 @@ impl Compiler {
         inputs
     }
 
-    fn root(mut self, tree: &Tree, root: Root, low: usize) -> DigitCircuit {
-        self.circuit.sign = !matches!(root, Root::Borrow | Root::Window { .. });
-        let sign = self.circuit.sign;
+    /// Compares a further operand. Returns the wires of the results, and the level at which all are known.
+    pub fn comparison(&mut self, tree: &Tree, root: Root, low: usize) -> (Vec<usize>, usize) {
+        let sign = !matches!(root, Root::Borrow | Root::Window { .. });
+        let start = self.circuit.bits();
+        self.circuit.operands.push(tree.bits() + usize::from(sign));
+        self.sign = sign.then_some(start + tree.bits());
         let children = match tree {
             Tree::Digit(bits) => {
                 // One digit is the whole comparison.
-                self.digit(0, *bits, false, |this| {
+                let mut output = 0;
+                self.digit(start, *bits, false, |this| {
                     let opening = match root {
                         Root::SharedSign => this.open_shared(0, sign),
                         _ => this.open(0, Mask::Constant, sign),
                     };
-                    this.circuit.outputs.push(opening.wire);
+                    output = opening.wire;
                     Target::Opened(opening)
                 });
-                return self.circuit;
+                return (vec![output], 1);
             }
             Tree::Node(children) => children,
         };
         if let Root::Window { top, .. } = root {
-            return self.window(children, root, (low, top));
+            return self.window(children, root, (start, low, top));
         }
+        let low_digits = || low_digits(tree, low).expect("a child ends at the low bits");
         let root = match root {
-            Root::SignAndBorrow(_) => Root::SignAndBorrow(low_digits(tree, low).expect("a child ends at the low bits")),
+            Root::SignAndBorrow(_) => Root::SignAndBorrow(low_digits()),
+            Root::SharedSignAndBorrow(_) => Root::SharedSignAndBorrow(low_digits()),
             root => root,
         };
-        let inputs = self.children(children, 0, RangePosition::Lowest, root == Root::SignAndRest);
+        let inputs = self.children(children, start, RangePosition::Lowest, root == Root::SignAndRest);
         let level = inputs.level;
-        let mut sums = Vec::new();
+        let (mut sums, mut outputs) = (Vec::new(), Vec::new());
         for (index, (sum, constant)) in root_sums(root, children.len()).into_iter().enumerate() {
             let sign = sign && index == 0 && root != Root::SignAndRest;
             let opening = match constant {
                 Constant::Kept => self.open(level, Mask::Constant, sign),
                 Constant::Shared => self.open_shared(level, sign),
             };
-            self.circuit.outputs.push(opening.wire);
+            outputs.push(opening.wire);
             sums.push((sum, inputs.kept.filter(|_| index == 0), Target::Opened(opening)));
         }
-        if root == Root::SignAndBorrow(1) {
-            // The lowest digit is the borrow.
-            self.circuit.outputs.push(inputs.wires[&generate(0)]);
+        if matches!(root, Root::SignAndBorrow(1) | Root::SharedSignAndBorrow(1) | Root::SignOverBorrow) {
+            // The lowest child is the borrow.
+            outputs.push(inputs.wires[&generate(0)]);
         }
         self.node(&inputs, sums);
-        self.circuit
+        (outputs, level + 1)
     }
 
-    fn window(mut self, children: &[Tree], root: Root, (low, top): (usize, usize)) -> DigitCircuit {
-        let below = children.len() - 1;
-        let mut inputs = Inputs { level: 0, wires: BTreeMap::new(), kept: None };
-        let mut start = 0;
-        for (i, child) in children[1..].iter().rev().enumerate() {
-            let place = if i == 0 { RangePosition::Lowest } else { RangePosition::Middle };
-            let range = self.range(child, start, place, false);
-            start += child.bits();
-            inputs.level = inputs.level.max(range.ready);
-            inputs.wires.extend(range.propagate.map(|wire| (propagate(i), wire)));
-            if let Generate::Wire(wire) = range.generate {
-                inputs.wires.insert(generate(i), wire);
-            }
-        }
-        if low > 0 {
-            self.circuit.outputs.push(inputs.wires[&generate(0)]);
-        }
-        let sums = root_sums(root, children.len());
-        let slots = (0..(1 << top) - 1).map(|_| self.slot(0)).collect();
-        let answers: Vec<_> = sums.iter().map(|_| (self.keep(), self.open(0, Mask::Fresh, false))).collect();
-        inputs
-            .wires
-            .extend(answers.iter().enumerate().map(|(end, (_, opening))| (generate(below + end), opening.wire)));
-        let sums = sums.into_iter().zip(&answers).map(|((sum, _), (kept, _))| {
-            let opening = self.open(inputs.level, Mask::Constant, false);
-            self.circuit.outputs.push(opening.wire);
-            (sum, Some(*kept), Target::Opened(opening))
-        });
-        let sums = sums.collect();
-        self.level(0).blocks.push(Block::Field(Field { low: start, bits: top, slots, answers }));
-        self.node(&inputs, sums);
-        self.circuit
-    }
-
-    fn node(&mut self, inputs: &Inputs, sums: Vec<(Polynomial, Option<usize>, Target)>) {
+    pub fn node(&mut self, inputs: &Inputs, sums: Vec<(Polynomial, Option<usize>, Target)>) {
         let (mut publics, mut masks) = (ProductList::default(), ProductList::default());
         let mut shares: Vec<(Slot, Vec<usize>)> = Vec::new();
         let mut shared: HashMap<Vec<Monomial>, usize> = HashMap::new();
         let compiled = sums.into_iter().map(|(polynomial, kept, target)| {
-            let mut sum = Sum { terms: Vec::new(), linear: Vec::new(), constant: Vec::new(), kept, target };
+            let (terms, linear, constant) = Default::default();
+            let mut sum = Sum { terms, linear, constant, one: false, kept, target };
             for (public, mask) in polynomial.masked() {
                 let linear = mask.monomials().filter(|m| m.count_ones() == 1).map(|m| inputs.wires[&m]).collect();
                 let products = mask.non_linear();
+                let one = mask.monomials().any(|m| m == 0);
                 if public == 0 {
-                    sum.linear = linear;
+                    (sum.linear, sum.one) = (linear, one);
                     sum.constant = products.iter().map(|&m| masks.index(m, inputs)).collect();
                     continue;
                 }
@@ -425,7 +415,6 @@ impl Compiler {
                         shares.len() - 1
                     })
                 });
-                let one = mask.monomials().any(|m| m == 0);
                 sum.terms.push(Term { public: publics.index(public, inputs), share, linear, one });
             }
             sum
@@ -446,10 +435,10 @@ impl Generate {
 }
 
 /// A node's inputs: the wires by variable, the highest child's kept generate bit.
-struct Inputs {
-    level: usize,
-    wires: BTreeMap<Monomial, usize>,
-    kept: Option<usize>,
+pub(super) struct Inputs {
+    pub level: usize,
+    pub wires: BTreeMap<Monomial, usize>,
+    pub kept: Option<usize>,
 }
 
 #[derive(Default)]
@@ -484,7 +473,9 @@ mod tests {
             (Root::Sign, 0),
             (Root::SharedSign, 0),
             (Root::SignAndRest, 10),
+            (Root::SignOverBorrow, 10),
             (Root::SignAndBorrow(0), 10),
+            (Root::SharedSignAndBorrow(0), 10),
             (Root::Borrow, 0),
             (Root::Window { ends: 1, top: 5 }, 0),
             (Root::Window { ends: 2, top: 3 }, 4),

@@ -1,13 +1,13 @@
 //! The dealer's side: masks, one-hot tables and products of masks, all before the inputs are known.
 
 use covey_kernels::Buffer;
-use covey_kernels::bits::{and, to_planes, xor, xor_assign};
+use covey_kernels::bits::{and, xor, xor_assign};
 use covey_kernels::vectorised;
 use covey_ring::Word;
 
 use super::circuit::{Block, Digit, DigitCircuit, Field, Mask, Node, Opening, Propagate, Slot, Target};
 use super::lanes::{LANES, load, store};
-use super::{Output, Seat, draw};
+use super::{Output, Seat, bits_of, draw};
 use crate::machine::Outbox;
 
 /// What the dealer knows of a comparison when it has dealt it, planes one after the other.
@@ -19,15 +19,13 @@ pub(super) struct Masks {
     pub alpha: Buffer<u64>,
 }
 
-/// Deals `circuit` over R. Returns the results' masks, and all of them.
-pub(super) fn deal<W: Word>(circuit: &DigitCircuit, seat: &Seat, r: &[W], out: &mut Outbox) -> (Vec<Output>, Masks) {
+/// Deals `circuit` over the R of each operand. Returns the results' masks, and all of them.
+pub(super) fn deal<W: Word>(circuit: &DigitCircuit, seat: &Seat, r: &[&[W]], out: &mut Outbox) -> (Vec<Output>, Masks) {
     let width = seat.plane_words();
     let parties = seat.table.parties;
-    let bits = circuit.bits + usize::from(circuit.sign);
     let mut dealer = Dealer {
-        circuit,
         width,
-        r: Buffer::stale(width * bits),
+        r: bits_of(circuit, width, r),
         alpha: Buffer::stale(width * circuit.wires),
         first: Buffer::zeros(width * circuit.wires),
         kept: Buffer::zeros(width * circuit.kept),
@@ -35,7 +33,6 @@ pub(super) fn deal<W: Word>(circuit: &DigitCircuit, seat: &Seat, r: &[W], out: &
         drawn: Vec::new(),
         opened: 0,
     };
-    to_planes(r, bits, &mut dealer.r);
     for (index, level) in circuit.levels.iter().enumerate() {
         dealer.drawn = (0..parties).map(|party| draw(circuit, seat, party, index)).collect();
         dealer.opened = level.opened.len();
@@ -56,8 +53,7 @@ pub(super) fn deal<W: Word>(circuit: &DigitCircuit, seat: &Seat, r: &[W], out: &
     (outputs, Masks { r: dealer.r, alpha: dealer.alpha })
 }
 
-struct Dealer<'a> {
-    circuit: &'a DigitCircuit,
+struct Dealer {
     width: usize,
     r: Buffer<u64>,
     /// α of every wire, and the part of it that the first party drew.
@@ -71,7 +67,7 @@ struct Dealer<'a> {
     opened: usize,
 }
 
-impl Dealer<'_> {
+impl Dealer {
     fn share(&mut self, slot: Slot, value: &[u64]) {
         let width = self.width;
         let message = &mut self.messages[slot.to][slot.sent * width..][..width];
@@ -89,9 +85,8 @@ impl Dealer<'_> {
     /// Masks an opened sum whose constant is `constant`.
     fn open(&mut self, opening: &Opening, constant: &mut [u64]) {
         let width = self.width;
-        if opening.sign {
-            let sign = &self.r[self.circuit.bits * width..];
-            xor_assign(constant, sign);
+        if let Some(sign) = opening.sign {
+            xor_assign(constant, &self.r[sign * width..][..width]);
         }
         if let Mask::Shared(slot) = opening.mask {
             self.share(slot, constant);

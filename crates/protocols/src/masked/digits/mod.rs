@@ -8,15 +8,17 @@ pub(crate) mod circuit;
 mod deal;
 mod lanes;
 mod online;
+mod several;
 
 use std::sync::Arc;
 
 use covey_kernels::Buffer;
-use covey_kernels::bits::xor;
+use covey_kernels::bits::{to_planes, xor};
 use covey_ring::Word;
 
 pub(crate) use circuit::DigitCircuit;
 pub(crate) use deal::one_hot;
+pub(crate) use several::Part;
 
 use super::{Seat, Table};
 use crate::machine::{Inbox, Layout, Outbox, Step};
@@ -77,6 +79,11 @@ impl Digits {
 
     /// The dealer: deals everything, from R.
     pub fn deal<W: Word>(&mut self, r: &[W], out: &mut Outbox) {
+        self.deal_each(&[r], out);
+    }
+
+    /// The same of a circuit of several operands.
+    pub fn deal_each<W: Word>(&mut self, r: &[&[W]], out: &mut Outbox) {
         (self.outputs, self.dealt) = deal::deal(&self.circuit, &self.seat, r, out);
     }
 
@@ -100,6 +107,11 @@ impl Digits {
 
     /// A party: C becomes known; only its low bits matter.
     pub fn set_public<W: Word>(&mut self, c: &[W]) {
+        self.set_each_public(&[c]);
+    }
+
+    /// The same of a circuit of several operands.
+    pub fn set_each_public<W: Word>(&mut self, c: &[&[W]]) {
         self.online.set_public(&self.circuit, &self.seat, c);
     }
 
@@ -129,4 +141,16 @@ impl Digits {
 fn draw(circuit: &DigitCircuit, seat: &Seat, party: usize, level: usize) -> Buffer<u64> {
     let planes = circuit.levels[level].opened.len() + circuit.levels[level].drawn[party];
     seat.draw_planes(party, super::CIRCUIT + DRAWS * circuit.number + level as u32, planes)
+}
+
+/// The bits of all operands that enter a circuit, planes one after the other.
+fn bits_of<W: Word>(circuit: &DigitCircuit, width: usize, operands: &[&[W]]) -> Buffer<u64> {
+    let mut planes = Buffer::stale(width * circuit.bits());
+    let mut rest = &mut planes[..];
+    for (&bits, operand) in circuit.operands.iter().zip(operands) {
+        let (own, others) = rest.split_at_mut(width * bits);
+        to_planes(operand, bits, own);
+        rest = others;
+    }
+    planes
 }

@@ -1,13 +1,13 @@
 //! The parties' side: sums of shares that public bits select, opened round by round.
 
 use covey_kernels::Buffer;
-use covey_kernels::bits::{and, and_xor_assign, not_assign, to_planes, xor, xor_assign};
+use covey_kernels::bits::{and, and_xor_assign, not_assign, xor, xor_assign};
 use covey_kernels::vectorised;
 use covey_ring::Word;
 
 use super::circuit::{Block, Digit, DigitCircuit, Field, Mask, Node, Opening, Propagate, Slot, Target};
 use super::lanes::{LANES, load, store};
-use super::{Output, Seat, draw};
+use super::{Output, Seat, bits_of, draw};
 use crate::machine::{Inbox, Outbox};
 
 /// State over one tile; planes one after the other in each field.
@@ -26,11 +26,9 @@ pub(super) struct Online {
 }
 
 impl Online {
-    pub fn set_public<W: Word>(&mut self, circuit: &DigitCircuit, seat: &Seat, c: &[W]) {
+    pub fn set_public<W: Word>(&mut self, circuit: &DigitCircuit, seat: &Seat, c: &[&[W]]) {
         let width = seat.plane_words();
-        let bits = circuit.bits + usize::from(circuit.sign);
-        self.c = Buffer::stale(width * bits);
-        to_planes(c, bits, &mut self.c);
+        self.c = bits_of(circuit, width, c);
         self.public = Buffer::stale(width * circuit.wires);
         self.mask = Buffer::stale(width * circuit.wires);
         self.kept = Buffer::stale(width * circuit.kept);
@@ -41,7 +39,7 @@ impl Online {
         let level = &circuit.levels[index];
         self.drawn = draw(circuit, seat, me, index);
         self.sums = Buffer::stale(width * level.opened.len());
-        let mut worker = Worker { width, me, sign: circuit.bits, opened: level.opened.len(), state: self };
+        let mut worker = Worker { width, me, opened: level.opened.len(), state: self };
         for block in &level.blocks {
             match block {
                 Block::Digit(digit) => worker.digit(digit),
@@ -87,8 +85,6 @@ struct Worker<'a> {
     width: usize,
     /// The party; the first adds what is public.
     me: usize,
-    /// The sign's bit in `c`.
-    sign: usize,
     /// Planes of masks before the drawn shares.
     opened: usize,
     state: &'a mut Online,
@@ -113,8 +109,8 @@ impl Worker<'_> {
         if let Mask::Shared(slot) = opening.mask {
             xor_assign(own, self.share(slot));
         }
-        if opening.sign && self.me == 0 {
-            xor_assign(own, &self.state.c[self.sign * width..][..width]);
+        if let Some(sign) = opening.sign.filter(|_| self.me == 0) {
+            xor_assign(own, &self.state.c[sign * width..][..width]);
         }
         self.state.sums = out;
     }
@@ -176,6 +172,9 @@ impl Worker<'_> {
             match result.kept {
                 Some(kept) => sum.copy_from_slice(&self.state.kept[kept * width..][..width]),
                 None => sum.fill(0),
+            }
+            if result.one && self.me == 0 {
+                not_assign(&mut sum);
             }
             for wire in &result.linear {
                 xor_assign(&mut sum, &self.state.mask[wire * width..][..width]);
