@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use covey_messages::{
-    COVEY_VERSION, Check, Checked, Hex, Infer, Key, NetworkMessage, PartyHello, Reply, RingMessage, Terms, is_name,
-    one_line, wire,
+    COVEY_VERSION, Check, Checked, Hex, Infer, Key, NetworkMessage, PartyHello, Reply, RingMessage, Terms,
+    WIRE_VERSION, is_name, one_line, wire,
 };
 use covey_protocols::kind::{ProtocolKind, UnknownProtocol};
 use covey_protocols::served::Part;
@@ -50,7 +50,8 @@ impl Admitted {
     fn purpose(&self, masks: Option<Hex<16>>) -> Purpose {
         let PartyHello { weights_version, round_bits, terms, .. } = &self.hello;
         Purpose {
-            covey: COVEY_VERSION.into(),
+            // What is dealt for a gate changes with what parties exchange.
+            covey: format!("{COVEY_VERSION}, messages of version {WIRE_VERSION}"),
             protocol: terms.protocol.clone(),
             program: terms.program,
             weights_version: *weights_version,

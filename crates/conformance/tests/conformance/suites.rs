@@ -199,6 +199,7 @@ fn trio_far_apart() {
         let ring = Pow2(bits);
         far_apart::<TrioHarness<u32>>(ring, Comparisons(Samples { ring, count: 300, tile: 192 }));
     }
+    far_apart::<TrioHarness<u32>>(Pow2(32), Layers(Samples { ring: Pow2(32), count: 300, tile: 192 }));
     for bits in [37, 64] {
         let ring = Pow2(bits);
         far_apart::<TrioHarness<u64>>(ring, Comparisons(Samples { ring, count: 300, tile: 192 }));

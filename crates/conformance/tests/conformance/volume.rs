@@ -5,9 +5,10 @@ use covey_conformance::samples::Samples;
 use covey_conformance::suites::{Primitive, Volume};
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::{Harness, Session, Transport, conform};
-use covey_protocols::Options;
+use covey_protocols::{NetworkProfile, Options};
 use covey_ring::Ring;
 
+const FAR: NetworkProfile = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
 /// Elements of one run.
 const PART: u64 = 1 << 18;
 
@@ -19,8 +20,13 @@ fn volume<H: Harness>(bits: u32, elements: u64) {
     assert!(!primitives.is_empty(), "no primitive is called {named:?}");
     for primitive in primitives {
         let (mut done, mut seconds, mut errors) = (0, 0.0, 0);
+        // Several values are compared at once where parties are far apart.
+        let options = match primitive {
+            Primitive::Several => Options { network: FAR, window: FAR.window(), ..Options::default() },
+            _ => Options::default(),
+        };
         for part in 0..elements.div_ceil(PART) {
-            let session = Session::<H>::new(Transport::Memory, ring, Options::default()).numbered(part + 1);
+            let session = Session::<H>::new(Transport::Memory, ring, options).numbered(part + 1);
             let samples = Samples { ring, count: PART as usize, tile: session.options.tile };
             let counts =
                 conform(&session, &Volume { primitive, samples, part }).unwrap_or_else(|failure| panic!("{failure}"));

@@ -13,7 +13,7 @@ pub(crate) mod convert;
 mod enumeration;
 pub(crate) mod fused;
 mod io;
-mod largest;
+pub(crate) mod largest;
 mod linear;
 pub(crate) mod lookup;
 mod memory;

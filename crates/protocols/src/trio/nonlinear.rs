@@ -105,11 +105,11 @@ impl<W: Word> NonLinear for Trio<W> {
         self.party.admit::<Self>(maximum.truncate)?;
         let last = composed::last_of(values, maximum)?;
         let plan = LargestPlan::choose(&maximum, self.party.ring, &self.party.options, last.len());
+        let online = self.party.role.is_online();
         let result = self.shares(last.shape(), |site, range| {
-            let row = |x: &Arith<W>| Row {
-                sum: x.sum(range.clone()),
-                mask: Buffer::copy_of(&x.second.data()[range.clone()]),
-            };
+            let mask = |x: &Arith<W>| Buffer::copy_of(&x.second.data()[range.clone()]);
+            let row =
+                |x: &Arith<W>| Row { sum: x.sum(range.clone()), mask: if online { mask(x) } else { Buffer::new() } };
             Largest::new(site, plan.clone(), values.iter().map(row).collect())
         })?;
         if maximum.relu.is_some() { Ok(result) } else { self.add(last, &result) }

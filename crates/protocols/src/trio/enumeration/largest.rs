@@ -1,5 +1,7 @@
 //! The largest of several values: alone, and with a ReLU and a shift.
 
+use std::cell::Cell;
+
 use covey_kernels::Buffer;
 use covey_ring::Ring;
 
@@ -122,6 +124,11 @@ fn views_of_the_largest() {
     }
 }
 
+thread_local! {
+    /// The draw that a mutant leaves out.
+    static PADLESS: Cell<u32> = const { Cell::new(0) };
+}
+
 #[test]
 fn missing_masks_of_the_largest_are_caught() {
     let shifted = LargestCase::<3, 1> {
@@ -135,6 +142,19 @@ fn missing_masks_of_the_largest_are_caught() {
     assert!(shifted.on(unmasked, None, |case| case.leak()).is_some());
     let blank = Some((purpose::CIRCUIT + 2, 0));
     assert!(shifted.on(width::<3, 1>, blank, |case| case.leak()).is_some());
+    // The pad of each word that is dealt: ι, ι·A, A, ι·msb, msb and υ, and without a shift ι and ι·R of each value.
+    for deal in 0..6 {
+        PADLESS.set(purpose::LARGEST + deal);
+        let leak = shifted.on(|p| if p == PADLESS.get() { 0 } else { width::<3, 1>(p) }, None, |case| case.leak());
+        assert!(leak.is_some(), "deal {deal}");
+    }
+    let sign = Some((Root::SharedSign, digits(&[1])));
+    let two = LargestCase::<2, 0> { values: 2, pair: digits(&[1]), sign, secrets: &tuples(2, -1, 1) };
+    for deal in 0..4 {
+        PADLESS.set(purpose::LARGEST + deal);
+        let leak = two.on(|p| if p == PADLESS.get() { 0 } else { width::<2, 0>(p) }, None, |case| case.leak());
+        assert!(leak.is_some(), "deal {deal}");
+    }
 }
 
 #[test]

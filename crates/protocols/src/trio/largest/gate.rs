@@ -81,7 +81,7 @@ impl<W: Word> Largest<W> {
         {
             for row in &mut self.rows {
                 elementwise::sub_assign(&mut row.sum, &last.sum);
-                // P0 needs none.
+                // P0 has none.
                 if !row.mask.is_empty() {
                     elementwise::sub_assign(&mut row.mask, &last.mask);
                 }
@@ -137,6 +137,7 @@ impl<W: Word> Largest<W> {
         if shifts {
             deal(&self.bit(self.plan.values));
         }
+        self.rows.clear();
         (self.first, self.second) = self.site.masks(purpose::MASK);
     }
 
