@@ -31,6 +31,12 @@ impl NetworkProfile {
     pub fn is_far(&self) -> bool {
         self.latency_us > 1000
     }
+
+    /// How much of what a dealer sends counts when a gate's time is estimated. Far away the dealer's interface is free for what it deals for
+    /// later gates, while the parties wait for the messages of their rounds: half of it delays nobody. Nearby all of it counts.
+    pub(crate) fn delaying(&self, dealt: usize) -> usize {
+        if self.is_far() { dealt / 2 } else { dealt }
+    }
 }
 
 /// Which of MPC-Pipe's pipelines within one inference are on. They change when messages travel, and no result. The third, several

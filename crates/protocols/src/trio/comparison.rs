@@ -17,6 +17,7 @@ use crate::masked::digits::{self, DEEPEST, DigitCircuit, Digits, Output};
 /// Estimated time of a gate: its rounds, and its bits an element through the busiest interface. That is the one of the dealer, or of an
 /// online party, which receives half of the deals.
 pub(super) fn nanoseconds(options: &Options, rounds: usize, (offline, online): (usize, usize), count: usize) -> u128 {
+    let offline = options.network.delaying(offline);
     masked::nanoseconds(&options.network, rounds, offline.max((offline + online) / 2), count)
 }
 

@@ -222,7 +222,7 @@ fn the_largest_of_several_takes_few_rounds() {
         let maximum = Maximum { values, differences: Comparison::new(31, false), truncate, relu };
         Trio::<u32>::plan(&Gate::Largest { count, maximum }, Ring::Pow2(32), &options).rounds
     };
-    assert_eq!([1000, 100_000, 1 << 18].map(|count| rounds(4, count)), [4, 5, 6]);
+    assert_eq!([1000, 100_000, 1 << 20].map(|count| rounds(4, count)), [4, 5, 6]);
     assert!((5..=6).contains(&rounds(2, 1 << 18)));
 }
 
