@@ -1,6 +1,6 @@
-"""Being a party or the dealer, as `covey party` and `covey dealer` are, and as the processes of `covey.local`.
+"""Serve as a party or as the dealer: what `covey party`, `covey dealer` and the processes of `covey.local` do.
 
-Imports neither the parser of commands nor what prints tables: that takes longer than a party's start.
+The module imports neither the parser of commands nor what prints tables: that would take longer than a party's start.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The package as it lies in the sources, with the extension that cargo built with the tests, for `make test`.
+"""Place the package's sources next to the extension that cargo built with the tests, for `make test`.
 
     python python/tests/built.py requirements            # what the package and its tests need, a line each
     python python/tests/built.py place EXTENSION FOLDER  # the package in a folder for PYTHONPATH
 
 A release takes minutes to compile, and tests need none: those of Rust compile nearly all of the extension anyway.
-Needs no package beside Python's own.
+The script needs Python alone.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use covey_messages::config::{ConfigError, ConfigFile};
 use covey_messages::{Hex, OptionsMessage, PhaseMessage, Run};
-use covey_program::{Program, Visibility};
+use covey_program::Program;
 use covey_protocols::cost::CostModel;
 use covey_protocols::{Options, Roles};
 use covey_runtime::plan::{Footprint, carried_memory, footprint, largest_tensor};
 
 use crate::config::AllowedClient;
-use crate::weights::LISTED;
+use crate::weights::in_components;
 
 const MIB: u64 = 1 << 20;
 /// More than any machine has; sums of such stay in range.
@@ -228,8 +228,7 @@ pub(crate) struct Runs<'a> {
     costs: CostModel,
     options: Options,
     round_bits: u32,
-    /// The roles that it has on the session's lanes, the listed one first. In the others it holds all secret weights in components, as
-    /// those that were trained.
+    /// The roles that it has on the session's lanes, by assignment.
     roles: Vec<usize>,
     /// The weights that were trained, by their values' numbers.
     trained: &'a [u32],
@@ -321,11 +320,9 @@ impl<'a> Runs<'a> {
     fn footprint(&self, batch: usize, what: &str) -> Result<(Charge, Footprint), String> {
         let mut charge = self.memory.nothing(self.client);
         let mut most = Footprint { run: 0, kept: 0, correlated_ots: 0 };
-        let secret = self.program.parameters().filter(|(_, value)| value.visibility == Visibility::Secret);
-        let all: Vec<u32> = secret.map(|(id, _)| id.index() as u32).collect();
         for (turn, &role) in self.roles.iter().enumerate() {
-            let in_components = if turn == LISTED { self.trained } else { &all };
-            let footprint = self.footprint_of((role, in_components), batch, (&mut charge, what))?;
+            let in_components = in_components(self.program, turn, self.trained);
+            let footprint = self.footprint_of((role, &in_components), batch, (&mut charge, what))?;
             most.run = most.run.max(footprint.run);
             most.kept = most.kept.max(footprint.kept);
             most.correlated_ots = most.correlated_ots.max(footprint.correlated_ots);

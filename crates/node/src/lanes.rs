@@ -125,7 +125,7 @@ impl<W: Word> Lanes<W> {
             .filter(|(_, numbers, _)| numbers.clone().next().is_some())
             .collect();
         // As P0 a party may be far ahead, or rest.
-        let watched = work.iter().position(|(lane, ..)| (me + lane.turn) % parties != 0).unwrap_or(0);
+        let watched = work.iter().position(|(lane, ..)| turned::role_of(me, lane.turn, parties) != 0).unwrap_or(0);
         if let Some((.., watching)) = work.get_mut(watched) {
             *watching = Some(observer);
         }

@@ -11,7 +11,7 @@ use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::{Properties, ServedProtocol};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Part;
-use covey_protocols::{Options, Phase, Protocol, Roles};
+use covey_protocols::{Options, Phase, Protocol, Roles, turned};
 use covey_ring::{Ring, Word};
 use covey_runtime::plan::plan_rounded;
 use covey_runtime::profile::Timing;
@@ -203,9 +203,9 @@ impl Runs<'_> {
         };
         let purpose = Purpose { masks: masks.as_ref().map(|masks| masks.session), ..self.purpose.clone() };
         self.stored_runs.retire(&purpose);
-        let turned = self.options.roles == Roles::Turned;
+        let roles_turn = self.options.roles == Roles::Turned;
         // A stored run serves a lane of the assignment that it was dealt in, and the listed one is the only one that is stored.
-        let mut stored_runs = match keeps_runs(&self.options) && !turned {
+        let mut stored_runs = match keeps_runs(&self.options) && !roles_turn {
             true => {
                 let setting = Setting {
                     store: self.stored_runs,
@@ -248,7 +248,7 @@ impl Runs<'_> {
         };
         let (options, round_bits) = (self.options, self.round_bits);
         let (role, of) = (self.streams.me(), (executor.program(), costs, options));
-        let roles = (0..prepared.len()).map(|turn| (role + turn) % self.streams.parties()).collect();
+        let roles = (0..prepared.len()).map(|turn| turned::role_of(role, turn, self.streams.parties())).collect();
         let mut taken = budget::Runs::new(self.memory, self.asking, of, round_bits, (roles, self.held.trained()))?;
         let asked = |problem: String| format!("{client_name} asked for {problem}");
         let client = self.client;
@@ -378,7 +378,7 @@ impl Runs<'_> {
                     if !self.asking.fill_store {
                         return Err(format!("'{client_name}' may not fill-store here: add it to `may`"));
                     }
-                    if turned {
+                    if roles_turn {
                         return Err(asked("runs to be stored in a session with turned roles".into()));
                     }
                     if !(1..=MAX_COUNT).contains(&fill.count) {

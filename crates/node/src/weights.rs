@@ -1,16 +1,17 @@
 //! From the bytes of a state file to weights a protocol can work with, prepared once and shared by all sessions.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use covey_messages::wire as control_wire;
 use covey_messages::{Hex, SEED, StoreMessage, payload_bytes};
 use covey_program::{Program, Visibility};
-use covey_protocols::Options;
 use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::ServedProtocol;
 use covey_protocols::served::{Part, Sharing};
+use covey_protocols::{Options, turned};
 use covey_ring::{Tensor, Word, wire};
 use covey_runtime::plan::weights_footprint;
 use covey_runtime::{Executor, Parameter, Preparation, RuntimeError};
@@ -266,7 +267,7 @@ impl Setting<'_> {
     ) -> Result<(Executor<AnyParty<W>>, Charge), String> {
         let held = self.held;
         // Roles turn among all parties.
-        let role = (self.streams.me() + turn) % self.streams.parties();
+        let role = turned::role_of(self.streams.me(), turn, self.streams.parties());
         let what = format!("the weights of program {}", held.head.upload.program.short());
         let way_out = if turn == LISTED { "" } else { "; with roles fixed they are held in one form alone" };
         let no_room = |problem: String| format!("no room for {problem}{way_out}");
@@ -275,11 +276,8 @@ impl Setting<'_> {
         let stamp = held.stamp()?;
         let (program, payload) = held.open()?;
         let program = Arc::new(program);
-        // In another assignment than the listed one all secret parameters are held in components, as those that were trained are.
-        let secret = program.parameters().filter(|(_, value)| value.visibility == Visibility::Secret);
-        let all = secret.map(|(id, _)| id.index() as u32).collect::<Vec<_>>();
-        let in_components = if turn == LISTED { held.trained() } else { &all };
-        let bytes = weights_footprint(&program, protocol.properties().costs, self.options, role, in_components)
+        let in_components = in_components(&program, turn, held.trained());
+        let bytes = weights_footprint(&program, protocol.properties().costs, self.options, role, &in_components)
             .map_err(|error| error.to_string())?;
         memory.grow(bytes, &what).map_err(no_room)?;
         info!(program = held.head.upload.program.short(), bytes, "preparing weights");
@@ -289,6 +287,16 @@ impl Setting<'_> {
         let executor = preparation.finish(party).map_err(|error| over((self.streams, turn), &error))?;
         Ok((executor, memory))
     }
+}
+
+/// The weights, by their values' numbers, that a party holds in components in assignment `turn`: those that were `trained`, and in another
+/// assignment than the listed one all that are secret.
+pub(crate) fn in_components<'a>(program: &Program, turn: usize, trained: &'a [u32]) -> Cow<'a, [u32]> {
+    if turn == LISTED {
+        return Cow::Borrowed(trained);
+    }
+    let secret = program.parameters().filter(|(_, value)| value.visibility == Visibility::Secret);
+    secret.map(|(id, _)| id.index() as u32).collect()
 }
 
 /// The sessions that a role's working form was prepared in, and its masks drawn in.

@@ -4,6 +4,8 @@
 //! A lane's protocol knows roles alone: its endpoint numbers peers by their roles (`Renumbered`), and its keys lie in the slots of the
 //! role. Shares that rest at a party turn without a message ([`Served::turned`](crate::served::Served::turned)).
 
+use covey_kernels::elementwise::{add_assign, neg_assign};
+use covey_ring::{Tensor, Word};
 use covey_transport::{Endpoint, Renumbered};
 
 use crate::randomness::SessionKeys;
@@ -22,13 +24,18 @@ pub fn keys(keys: &SessionKeys, holders: KeyHolders, (party, parties): (usize, u
         return keys.clone();
     }
     let own = holders(party, parties);
-    let of_roles = holders((party + turn) % parties, parties);
+    let of_roles = holders(role_of(party, turn, parties), parties);
     let slot = |roles: &Option<Vec<usize>>| {
         let mut sharing: Vec<usize> = roles.as_ref()?.iter().map(|role| party_of(*role, turn, parties)).collect();
         sharing.sort_unstable();
         own.iter().position(|holders| holders.as_ref() == Some(&sharing))
     };
     keys.in_slots(turn, of_roles.iter().map(slot))
+}
+
+/// The role that `party` has in assignment `turn`.
+pub fn role_of(party: usize, turn: usize, parties: usize) -> usize {
+    (party + turn) % parties
 }
 
 /// The party that has `role` in assignment `turn`.
@@ -49,6 +56,18 @@ pub fn who_is_who(turn: usize, parties: usize, label: impl Fn(usize) -> String) 
     };
     let all: Vec<String> = (0..parties).map(|role| format!("P{role} is {}", name(role))).collect();
     format!("; on this lane {}", all.join(", "))
+}
+
+/// -x, an addend from a mask or a mask from an addend.
+pub(crate) fn negated<W: Word>(mut x: Tensor<W>) -> Tensor<W> {
+    neg_assign(x.data_mut());
+    x
+}
+
+/// x + all of `others`.
+pub(crate) fn sum<W: Word, const N: usize>(mut x: Tensor<W>, others: [&Tensor<W>; N]) -> Tensor<W> {
+    others.into_iter().for_each(|other| add_assign(x.data_mut(), other.data()));
+    x
 }
 
 #[cfg(test)]
@@ -82,7 +101,7 @@ mod tests {
             let mut seen = std::collections::HashMap::new();
             for turn in 0..parties {
                 for party in 0..parties {
-                    let role = (party + turn) % parties;
+                    let role = role_of(party, turn, parties);
                     let turned = keys(&listed(party), holders, (party, parties), turn);
                     let draws = turned.lasting();
                     assert!(draws.are_of(&holders(role, parties)), "{kind} {turn} {party}");

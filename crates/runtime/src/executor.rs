@@ -370,6 +370,7 @@ impl<P: Protocol + ?Sized> Preparation<P> {
         if protocol.ring() != program.ring() {
             return Err(Unsupported::ring(costs.name, &program).into());
         }
+        // Gates have a time where a maximum of several is one of them.
         let schedule = Schedule::new(&program, costs.fuses_relu, protocol.time_of(&[]).is_some());
         let missing = program.parameters().map(|(id, _)| id).collect();
         let (weights, resident) = (HashMap::new(), HashMap::new());

@@ -3,8 +3,9 @@
 //! x is a sum of four addends, of which each role lacks one and has the others: V, which P0 lacks, -l2, which P1 lacks, -l1, which P2
 //! lacks, and -w, which P3 lacks. A party lacks the same addend whatever its role, as in Trio (`trio/turned.rs`).
 
-use covey_kernels::elementwise::{add_assign, neg_assign};
 use covey_ring::{Tensor, Word};
+
+use crate::turned::{negated, role_of, sum};
 
 /// Addends of x by the role that lacks them.
 type Addends<W> = [Option<Tensor<W>>; 4];
@@ -13,7 +14,7 @@ type Addends<W> = [Option<Tensor<W>>; 4];
 pub(super) fn turned<W: Word>(role: usize, turn: usize, components: [Tensor<W>; 3]) -> [Tensor<W>; 3] {
     let mut addends = addends(role, components);
     addends.rotate_right(turn % 4);
-    components_of((role + turn) % 4, addends)
+    components_of(role_of(role, turn, 4), addends)
 }
 
 fn addends<W: Word>(role: usize, components: [Tensor<W>; 3]) -> Addends<W> {
@@ -34,16 +35,6 @@ fn components_of<W: Word>(role: usize, addends: Addends<W>) -> [Tensor<W>; 3] {
         (3, [Some(v), Some(l2), Some(l1), _]) => [negated(l1), negated(l2), v],
         _ => unreachable!("a party lacks the addend of its role, and no other"),
     }
-}
-
-fn negated<W: Word>(mut x: Tensor<W>) -> Tensor<W> {
-    neg_assign(x.data_mut());
-    x
-}
-
-fn sum<W: Word>(mut x: Tensor<W>, others: [&Tensor<W>; 2]) -> Tensor<W> {
-    others.into_iter().for_each(|other| add_assign(x.data_mut(), other.data()));
-    x
 }
 
 #[cfg(test)]

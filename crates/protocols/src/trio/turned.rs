@@ -4,8 +4,9 @@
 //! lacks. Whatever role a party has, the addend that it lacks stays the same, so a share turns without a message, and a party that has a
 //! share in every assignment knows no more than one that has it in one.
 
-use covey_kernels::elementwise::{add_assign, neg_assign};
 use covey_ring::{Tensor, Word};
+
+use crate::turned::{negated, role_of, sum};
 
 /// Addends of x by the role that lacks them.
 type Addends<W> = [Option<Tensor<W>>; 3];
@@ -14,35 +15,25 @@ type Addends<W> = [Option<Tensor<W>>; 3];
 pub(super) fn turned<W: Word>(role: usize, turn: usize, components: [Tensor<W>; 2]) -> [Tensor<W>; 2] {
     let mut addends = addends(role, components);
     addends.rotate_right(turn % 3);
-    components_of((role + turn) % 3, addends)
+    components_of(role_of(role, turn, 3), addends)
 }
 
 fn addends<W: Word>(role: usize, components: [Tensor<W>; 2]) -> Addends<W> {
     let [first, second] = components;
     match role {
         0 => [None, Some(negated(second)), Some(negated(first))],
-        1 => [Some(sum(first, &second)), None, Some(negated(second))],
-        _ => [Some(sum(first, &second)), Some(negated(second)), None],
+        1 => [Some(sum(first, [&second])), None, Some(negated(second))],
+        _ => [Some(sum(first, [&second])), Some(negated(second)), None],
     }
 }
 
 fn components_of<W: Word>(role: usize, addends: Addends<W>) -> [Tensor<W>; 2] {
     match (role, addends) {
         (0, [_, Some(l2), Some(l1)]) => [negated(l1), negated(l2)],
-        (1, [Some(public), _, Some(l1)]) => [sum(public, &l1), negated(l1)],
-        (2, [Some(public), Some(l2), _]) => [sum(public, &l2), negated(l2)],
+        (1, [Some(public), _, Some(l1)]) => [sum(public, [&l1]), negated(l1)],
+        (2, [Some(public), Some(l2), _]) => [sum(public, [&l2]), negated(l2)],
         _ => unreachable!("a party lacks the addend of its role, and no other"),
     }
-}
-
-fn negated<W: Word>(mut x: Tensor<W>) -> Tensor<W> {
-    neg_assign(x.data_mut());
-    x
-}
-
-fn sum<W: Word>(mut x: Tensor<W>, y: &Tensor<W>) -> Tensor<W> {
-    add_assign(x.data_mut(), y.data());
-    x
 }
 
 #[cfg(test)]
