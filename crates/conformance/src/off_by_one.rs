@@ -207,7 +207,7 @@ impl<P: Complete> NonLinear for OffByOne<P> {
         self.0.relu(x, comparison)
     }
 
-    fn max(&mut self, x: &P::Arith, y: &P::Arith, comparison: Comparison) -> Result<(P::Arith, P::Bool)> {
+    fn max(&mut self, x: P::Arith, y: &P::Arith, comparison: Comparison) -> Result<(P::Arith, P::Bool)> {
         self.0.max(x, y, comparison)
     }
 }

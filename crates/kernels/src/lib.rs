@@ -42,5 +42,5 @@ pub use conv::{ConvGeometry, GeometryError, conv2d, im2col};
 pub use device::{Device, DeviceError, Placement, use_device};
 pub use gemm::{gemm, gemm_concat};
 pub use linear::{Chunk, LinearWeight, Part, Positions, Running};
-pub use memory::{keep_freed_memory, large_zeros, prefer_large_pages, wipe_past_caches};
+pub use memory::{MAPPED_AFRESH, keep_freed_memory, large_zeros, prefer_large_pages, wipe_past_caches};
 pub use prg::{Prg, PrgStream};

@@ -21,14 +21,15 @@ pub fn keep_freed_memory() {
         unsafe {
             libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 30);
             libc::mallopt(libc::M_TOP_PAD, 64 << 20);
-            // The largest it takes: half of the heap of a thread.
+            // It takes up to half of the heap of a thread.
             libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_AFRESH as libc::c_int);
         }
     }
 }
 
-/// Bytes from which on the allocator maps memory afresh each time.
-const MAPPED_AFRESH: usize = 32 << 20;
+/// Bytes from which on the allocator maps memory afresh each time, once [`keep_freed_memory`] has asked for it. What is smaller is freed
+/// for what follows, but stays with the process.
+pub const MAPPED_AFRESH: usize = 16 << 20;
 
 /// Zeros. Those that are mapped afresh are in pages of 2 MiB: in small ones, page faults cost more than what fills them.
 pub fn large_zeros<W: Word>(len: usize) -> Vec<W> {

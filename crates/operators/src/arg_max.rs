@@ -124,7 +124,7 @@ fn compare<P: Protocol + ?Sized>(
         Tie::First => ((&value.even, &value.odd), (&index.even, &index.odd)),
         Tie::Last => ((&value.odd, &value.even), (&index.odd, &index.even)),
     };
-    let (larger, second_wins) = protocol.max(first, second, comparison)?;
+    let (larger, second_wins) = protocol.max(first.clone(), second, comparison)?;
     let step = protocol.sub(second_index, first_index)?;
     let taken = protocol.select(&second_wins, &step)?;
     Ok((larger, protocol.add(first_index, &taken)?))

@@ -267,7 +267,7 @@ fn pairwise<P: Protocol + ?Sized>(
 /// The larger of each two: as a step to the largest of several, or as a value.
 fn larger<P: Protocol + ?Sized>(
     protocol: &mut P,
-    x: &P::Arith,
+    x: P::Arith,
     y: &P::Arith,
     comparison: Comparison,
     within: bool,
@@ -299,12 +299,13 @@ fn along<P: Protocol + ?Sized>(
     let of = |first: usize| (0..taps / 2).map(|pair| 2 * pair + first).collect::<Vec<_>>();
     let (even, odd) = (rows(&of(0))?, rows(&of(1))?);
     let rest = if taps % 2 == 1 { Some(rows(&[taps - 1])?) } else { None };
-    let largest = larger(protocol, &even, &odd, comparison, within)?;
+    let largest = larger(protocol, even, &odd, comparison, within)?;
+    drop(odd);
     let mut maxima = rejoin(protocol, largest, rest.as_ref())?;
     taps = taps.div_ceil(2);
     while taps > 1 {
         let level = pairs(protocol, &maxima, taps, width)?;
-        let largest = larger(protocol, &level.even, &level.odd, comparison, within)?;
+        let largest = larger(protocol, level.even, &level.odd, comparison, within)?;
         maxima = rejoin(protocol, largest, level.rest.as_ref())?;
         taps = taps.div_ceil(2);
     }

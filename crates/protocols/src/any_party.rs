@@ -74,6 +74,12 @@ impl AnyShare {
     fn known<T: 'static>(&self) -> &T {
         known(&*self.0)
     }
+
+    /// The share itself, which is copied where others hold it.
+    fn into_known<T: Clone + Send + Sync + 'static>(self) -> T {
+        let x: Arc<dyn Any + Send + Sync> = self.0;
+        Arc::unwrap_or_clone(x.downcast().expect(FOREIGN))
+    }
 }
 
 impl AnyBits {
@@ -350,8 +356,8 @@ impl<P: Served> NonLinear for Erased<P> {
         self.0.clip(x.known(), ends, comparison).map(AnyShare::new)
     }
 
-    fn max(&mut self, x: &AnyShare, y: &AnyShare, comparison: Comparison) -> Result<(AnyShare, AnyBits)> {
-        let (larger, less) = self.0.max(x.known(), y.known(), comparison)?;
+    fn max(&mut self, x: AnyShare, y: &AnyShare, comparison: Comparison) -> Result<(AnyShare, AnyBits)> {
+        let (larger, less) = self.0.max(x.into_known(), y.known(), comparison)?;
         Ok((AnyShare::new(larger), AnyBits::new(less)))
     }
 
@@ -368,11 +374,11 @@ impl<P: Served> NonLinear for Erased<P> {
         self.0.narrows_maxima(selected, results, comparison)
     }
 
-    fn max_within(&mut self, x: &AnyShare, y: &AnyShare, comparison: Comparison) -> Result<AnyShare> {
-        self.0.max_within(x.known(), y.known(), comparison).map(AnyShare::new)
+    fn max_within(&mut self, x: AnyShare, y: &AnyShare, comparison: Comparison) -> Result<AnyShare> {
+        self.0.max_within(x.into_known(), y.known(), comparison).map(AnyShare::new)
     }
 
     fn widened(&mut self, x: AnyShare, comparison: Comparison) -> Result<AnyShare> {
-        self.0.widened(x.known::<P::Arith>().clone(), comparison).map(AnyShare::new)
+        self.0.widened(x.into_known(), comparison).map(AnyShare::new)
     }
 }

@@ -2,7 +2,7 @@
 
 use covey_ring::Tensor;
 
-use crate::api::{Comparison, Maximum, NonLinear, ProtocolError, Result, Rounding, Shaped, Table, Truncation};
+use crate::api::{Comparison, Local, Maximum, NonLinear, ProtocolError, Result, Rounding, Shaped, Table, Truncation};
 use crate::clip::{Clipped, Ends};
 use crate::cost::{Cost, Gate};
 
@@ -52,15 +52,21 @@ pub(crate) fn truncate_relu<P: NonLinear + ?Sized>(
 /// max(x, y) as y + max(x - y, 0), and the plane that is 1 where x < y.
 pub(crate) fn max<P: NonLinear + ?Sized>(
     protocol: &mut P,
-    x: &P::Arith,
+    x: P::Arith,
     y: &P::Arith,
     comparison: Comparison,
 ) -> Result<(P::Arith, P::Bool)> {
-    let difference = protocol.sub(x, y)?;
+    let difference = difference(protocol, x, y)?;
     let less = protocol.msb(&difference, comparison)?;
     let not_less = protocol.not(&less);
     let gain = protocol.select(&not_less, &difference)?;
+    drop(difference);
     Ok((protocol.add(y, &gain)?, less))
+}
+
+/// x - y, without x.
+pub(crate) fn difference<P: Local + ?Sized>(protocol: &mut P, x: P::Arith, y: &P::Arith) -> Result<P::Arith> {
+    protocol.sub(&x, y)
 }
 
 /// The last of the values, if there are as many as `maximum` says, of equal shape.
@@ -82,10 +88,11 @@ pub(crate) fn largest<P: NonLinear + ?Sized>(
     let mut values = values.to_vec();
     while values.len() > 1 {
         let mut level = Vec::with_capacity(values.len().div_ceil(2));
-        for pair in values.chunks(2) {
-            level.push(match pair {
-                [x, y] => protocol.max(x, y, maximum.differences)?.0,
-                rest => rest[0].clone(),
+        let mut left = values.into_iter();
+        while let Some(x) = left.next() {
+            level.push(match left.next() {
+                Some(y) => protocol.max(x, &y, maximum.differences)?.0,
+                None => x,
             });
         }
         values = level;

@@ -32,45 +32,72 @@ pub enum Held<'a> {
     Gate(&'a Gate),
 }
 
+/// Where the allocator puts something, which decides what becomes of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// On a heap, which keeps what was freed for what follows.
+    Heap,
+    /// In a mapping of its own, which the system takes back.
+    Mapping,
+}
+
+impl Room {
+    /// Where blocks of so many bytes are.
+    pub fn of(block: u64) -> Self {
+        if block >= covey_kernels::MAPPED_AFRESH as u64 { Room::Mapping } else { Room::Heap }
+    }
+}
+
 /// What is held now and was held at most, by party.
 #[derive(Clone, Default)]
-pub(crate) struct Ledger(Arc<Mutex<Usage>>);
+pub(crate) struct Ledger(Arc<Mutex<Vec<Usage>>>);
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Usage {
-    now: Vec<u64>,
-    peak: Vec<u64>,
+    mapped: u64,
+    heap: u64,
+    /// The most that was on the heap so far, which the process keeps.
+    kept: u64,
+    peak: u64,
+}
+
+impl Usage {
+    fn change(&mut self, bytes: u64, room: Room, sign: i8) {
+        let place = match room {
+            Room::Heap => &mut self.heap,
+            Room::Mapping => &mut self.mapped,
+        };
+        *place = if sign > 0 { *place + bytes } else { place.saturating_sub(bytes) };
+        self.kept = self.kept.max(self.heap);
+        self.peak = self.peak.max(self.mapped + self.kept);
+    }
 }
 
 impl Ledger {
-    fn change(&self, bytes: &[u64], sign: i8) {
-        let mut usage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let parties = usage.now.len().max(bytes.len());
-        usage.now.resize(parties, 0);
-        usage.peak.resize(parties, 0);
-        let Usage { now, peak } = &mut *usage;
-        for ((now, peak), &bytes) in now.iter_mut().zip(peak).zip(bytes) {
-            *now = if sign > 0 { *now + bytes } else { now.saturating_sub(bytes) };
-            *peak = (*peak).max(*now);
-        }
+    fn change(&self, bytes: &[u64], room: Room, sign: i8) {
+        let mut parties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = parties.len().max(bytes.len());
+        parties.resize(count, Usage::default());
+        parties.iter_mut().zip(bytes).for_each(|(usage, &bytes)| usage.change(bytes, room, sign));
     }
 
     /// Adds something until the token goes.
-    pub fn hold(&self, bytes: Vec<u64>) -> Token {
-        self.change(&bytes, 1);
-        Token { ledger: self.clone(), bytes }
+    pub fn hold(&self, bytes: Vec<u64>, room: Room) -> Token {
+        self.change(&bytes, room, 1);
+        Token { ledger: self.clone(), bytes, room }
     }
 
     /// What is held, in role order.
     pub fn now(&self) -> Vec<u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).now.clone()
+        let parties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        parties.iter().map(|usage| usage.mapped + usage.heap).collect()
     }
 
-    /// The peak since the last call, in role order.
+    /// The peak since the last call, in role order, with what heaps keep.
     pub fn take_peak(&self) -> Vec<u64> {
-        let mut usage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = usage.now.clone();
-        std::mem::replace(&mut usage.peak, now)
+        let mut parties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let peak = |usage: &mut Usage| std::mem::replace(&mut usage.peak, usage.mapped + usage.kept);
+        parties.iter_mut().map(peak).collect()
     }
 }
 
@@ -134,17 +161,18 @@ fn raise(most: &mut Vec<u64>, peak: &[u64]) {
 pub(crate) struct Token {
     ledger: Ledger,
     bytes: Vec<u64>,
+    room: Room,
 }
 
 impl Clone for Token {
     fn clone(&self) -> Self {
-        self.ledger.hold(self.bytes.clone())
+        self.ledger.hold(self.bytes.clone(), self.room)
     }
 }
 
 impl Drop for Token {
     fn drop(&mut self) {
-        self.ledger.change(&self.bytes, -1);
+        self.ledger.change(&self.bytes, self.room, -1);
     }
 }
 
@@ -155,16 +183,33 @@ mod tests {
     #[test]
     fn the_peak_counts_what_lived_together() {
         let ledger = Ledger::default();
-        let x = ledger.hold(vec![10, 20]);
+        let hold = |bytes| ledger.hold(bytes, Room::Mapping);
+        let x = hold(vec![10, 20]);
         {
-            let y = ledger.hold(vec![5, 0]);
+            let y = hold(vec![5, 0]);
             let _copy = y.clone();
         }
-        drop(ledger.hold(vec![3, 4]));
+        drop(hold(vec![3, 4]));
         let z = x.clone();
         drop((x, z));
         assert_eq!(ledger.take_peak(), [20, 40]);
         assert_eq!((ledger.now(), ledger.take_peak()), (vec![0, 0], vec![0, 0]));
+    }
+
+    #[test]
+    fn a_heap_keeps_what_was_freed() {
+        let ledger = Ledger::default();
+        drop(ledger.hold(vec![100], Room::Heap));
+        assert_eq!(ledger.now(), [0]);
+        let x = ledger.hold(vec![30], Room::Heap);
+        drop(ledger.hold(vec![7], Room::Mapping));
+        assert_eq!((ledger.now(), ledger.take_peak()), (vec![30], vec![107]));
+        let _y = ledger.hold(vec![90], Room::Heap);
+        assert_eq!((ledger.now(), ledger.take_peak()), (vec![120], vec![120]));
+        drop(x);
+        assert_eq!(ledger.take_peak(), [120]);
+        let bytes = covey_kernels::MAPPED_AFRESH as u64;
+        assert_eq!([bytes - 1, bytes].map(Room::of), [Room::Heap, Room::Mapping]);
     }
 
     #[test]

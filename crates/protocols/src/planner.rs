@@ -15,7 +15,7 @@ use crate::clip::{Clipped, Ends};
 use crate::composed;
 use crate::cost::{CHECK, Cost, CostModel, Gate, OtCount, WEIGHTS};
 use crate::masked::lookup::Sets;
-use crate::memory::{Dealt, Held, Ledger, Moments, Token};
+use crate::memory::{Dealt, Held, Ledger, Moments, Room, Token};
 
 /// Runs any code written on [`Protocol`] without data and adds up what every gate it asks for costs, by node.
 pub struct Planner {
@@ -139,7 +139,14 @@ impl Planner {
     }
 
     fn hold(&self, held: Held) -> Token {
-        self.memory.hold((self.model.memory)(&held, self.ring, &self.options))
+        let elements = match held {
+            Held::Share(count) | Held::Opened(count) => count,
+            Held::Weight { geometry, .. } => geometry.weights_len(),
+            // Many blocks, of tiles and pieces.
+            Held::Bits { .. } | Held::Gate(_) => 0,
+        };
+        let room = Room::of((elements * self.model.element_bytes) as u64);
+        self.memory.hold((self.model.memory)(&held, self.ring, &self.options), room)
     }
 
     /// A share of `shape`.
@@ -176,6 +183,15 @@ impl Planner {
         }
     }
 
+    /// The larger of two by `gate`: first there is the difference with x, then with what is selected of it.
+    fn larger(&mut self, x: PlannedTensor, y: &PlannedTensor, gate: Gate) -> Result<PlannedTensor> {
+        let difference = self.like(&x, y.count())?;
+        drop(x);
+        let larger = self.tensor(&difference.shape);
+        self.charge(gate);
+        Ok(larger)
+    }
+
     /// Adds up a gate. Its result is held by then.
     fn charge(&mut self, gate: Gate) {
         let cost = (self.model.plan)(&gate, self.ring, &self.options);
@@ -185,7 +201,7 @@ impl Planner {
             if let Some(bytes) = (self.model.stock_memory)(used, more) {
                 // What is left is moved over before more is made.
                 drop(stock.take());
-                *stock = Some(self.memory.hold(bytes));
+                *stock = Some(self.memory.hold(bytes, Room::Heap));
             }
         }
         self.used += cost.ot_count;
@@ -500,12 +516,12 @@ impl NonLinear for Planner {
 
     fn max(
         &mut self,
-        x: &PlannedTensor,
+        x: PlannedTensor,
         y: &PlannedTensor,
         comparison: Comparison,
     ) -> Result<(PlannedTensor, PlannedBits)> {
-        self.charge(Gate::Max { count: x.count(), comparison });
-        Ok((self.like(x, y.count())?, self.bits(x.count(), 1)))
+        let count = x.count();
+        Ok((self.larger(x, y, Gate::Max { count, comparison })?, self.bits(count, 1)))
     }
 
     fn largest(&mut self, values: &[PlannedTensor], maximum: Maximum) -> Result<PlannedTensor> {
@@ -526,13 +542,13 @@ impl NonLinear for Planner {
         self.narrow_bits(comparison).is_some_and(pays)
     }
 
-    fn max_within(&mut self, x: &PlannedTensor, y: &PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
+    fn max_within(&mut self, x: PlannedTensor, y: &PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {
         let count = x.count();
-        match self.narrow_bits(comparison) {
-            Some(bits) => self.charge(Gate::MaxWithin { count, comparison, bits }),
-            None => self.charge(Gate::Max { count, comparison }),
-        }
-        self.like(x, y.count())
+        let gate = match self.narrow_bits(comparison) {
+            Some(bits) => Gate::MaxWithin { count, comparison, bits },
+            None => Gate::Max { count, comparison },
+        };
+        self.larger(x, y, gate)
     }
 
     fn widened(&mut self, x: PlannedTensor, comparison: Comparison) -> Result<PlannedTensor> {

@@ -123,9 +123,8 @@ pub struct Plan {
     pub dealt_ahead: Vec<u64>,
 }
 
-/// What a party's process takes beside its program's data: Python's modules, most of which `covey-party` alone does without,
-/// message buffers, and freed memory that the allocator keeps.
-const PROCESS: u64 = 60_000_000;
+/// What a party's process takes beside its program's data: the library and message buffers, and Python, which `covey-party` does without.
+const PROCESS: u64 = 35_000_000;
 
 /// What a kept message takes beside its bytes, and what a correlated OT takes until it is used.
 const MESSAGE_KEPT: u64 = 16;

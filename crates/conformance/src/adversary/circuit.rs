@@ -260,7 +260,7 @@ impl<W: Word> Walk<'_, W> {
         results.push(self.at("ReLU", |party| party.relu(z, any))?);
         results.push(self.at("shift, ReLU", |party| party.truncate_relu(&product, exact, any))?);
         self.node("maximum");
-        let (most, less) = self.party.max(x, &client, any)?;
+        let (most, less) = self.party.max(x.clone(), &client, any)?;
         results.push(most);
         let ends = Ends { low: Some(-3), high: Some(9) };
         results.push(self.at("clip", |party| party.clip(other, ends, any))?);

@@ -68,7 +68,7 @@ impl Comparisons {
     fn maxima<P: Complete>(&self, bench: &mut Bench<P>, xs: &[i64], ys: &[i64], comparison: Comparison) -> Result<()> {
         let (x, y) = (bench.vector(0, xs)?, bench.vector(bench.parties() - 1, ys)?);
         bench.case(format!("max of {} pairs, {comparison:?}", xs.len()));
-        let (larger, less) = bench.protocol.max(&x, &y, comparison)?;
+        let (larger, less) = bench.protocol.max(x.clone(), &y, comparison)?;
         bench.exactly(&larger, zip(xs, ys, i64::max))?;
         bench.bits(&less, zip(xs, ys, |x, y| i64::from(x < y)))?;
         let ends: Vec<i64> = zip(xs, ys, |x, y| if (x ^ y) & 4 == 0 { x } else { y });

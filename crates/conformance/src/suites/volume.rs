@@ -184,14 +184,14 @@ impl Suite for Volume {
             Primitive::Relu => bench.protocol.relu(&x, comparison)?,
             Primitive::Max => {
                 let y = second(bench)?;
-                bench.protocol.max(&x, &y, comparison)?.0
+                bench.protocol.max(x, &y, comparison)?.0
             }
             Primitive::Largest => {
                 let proved = Comparison::new(bound + 1, true);
                 let y = second(bench)?;
                 let z = bench.vector(last, &self.values(bound, count, "z"))?;
-                let larger = bench.protocol.max_within(&x, &y, proved)?;
-                let largest = bench.protocol.max_within(&larger, &z, proved)?;
+                let larger = bench.protocol.max_within(x, &y, proved)?;
+                let largest = bench.protocol.max_within(larger, &z, proved)?;
                 bench.protocol.widened(largest, proved)?
             }
             Primitive::Several => {

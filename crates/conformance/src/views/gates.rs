@@ -156,7 +156,7 @@ pub(super) fn gates<H: Keyed>(ring: Ring) -> Vec<Gate<H>> {
             party.bench.protocol.relu(x, FULL)?;
             let shifted = Comparison { bound: 2, ..FULL };
             party.bench.protocol.truncate_relu(y, shift(Rounding::Exact), shifted)?;
-            party.bench.protocol.max(x, y, FULL).map(drop)
+            party.bench.protocol.max(x.clone(), y, FULL).map(drop)
         }),
         Gate {
             layer: Some(NARROW),

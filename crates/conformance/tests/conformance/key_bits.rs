@@ -66,7 +66,7 @@ fn run<P: covey_conformance::Complete>(bench: &mut Bench<P>) -> Result<Vec<Case>
         let ys: Vec<i64> = xs.iter().map(|x| -(x >> 1)).collect();
         let zs: Vec<i64> = xs.iter().zip(&ys).map(|(x, y)| x + y).collect();
         let [y, z] = [&ys, &zs].map(|values| bench.vector(1, values));
-        let (max, _) = bench.protocol.max(&z?, &y?, comparison)?;
+        let (max, _) = bench.protocol.max(z?, &y?, comparison)?;
         cases.push(Case::opened(bench, ("max", bound), &max, &xs, zs.into_iter().zip(ys).collect())?);
         for bits in 1..(l - 1).saturating_sub(bound).min(3) {
             let xs: Vec<i64> = values(bound + bits).into_iter().filter(|x| x >> bits > -(1 << bound)).collect();

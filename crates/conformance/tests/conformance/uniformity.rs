@@ -195,7 +195,7 @@ macro_rules! gates {
 
         #[test]
         fn maxima() {
-            check("max", |bench, [x, y]| bench.protocol.max(&x, &y, FULL).map(|_| ()));
+            check("max", |bench, [x, y]| bench.protocol.max(x, &y, FULL).map(|_| ()));
         }
     })* };
 }

@@ -195,8 +195,8 @@ pub trait NonLinear: Linear {
         composed::clip(self, x, ends, comparison)
     }
 
-    /// max(x, y), and the plane that is 1 where x < y; `comparison` bounds x - y.
-    fn max(&mut self, x: &Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<(Self::Arith, Self::Bool)> {
+    /// max(x, y), and the plane that is 1 where x < y; `comparison` bounds x - y. It takes x, so that its memory is free for what follows.
+    fn max(&mut self, x: Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<(Self::Arith, Self::Bool)> {
         composed::max(self, x, y, comparison)
     }
 
@@ -209,7 +209,7 @@ pub trait NonLinear: Linear {
 
     /// max(x, y) as a step to the largest of several elements, all of which `comparison` bounds. Before it is used otherwise than in
     /// such steps, [`NonLinear::widened`] has to make a value of it.
-    fn max_within(&mut self, x: &Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<Self::Arith> {
+    fn max_within(&mut self, x: Self::Arith, y: &Self::Arith, comparison: Comparison) -> Result<Self::Arith> {
         Ok(self.max(x, y, comparison)?.0)
     }
 

@@ -7,6 +7,7 @@ use covey_ring::{BitTensor, Word};
 use super::{Arith, Beaver, Bool, bits, convert, fused, lookup, place_planes, truncate};
 use crate::api::{Comparison, Local, NonLinear, ProtocolError, Result, Shaped, Table, Truncation};
 use crate::components::{one_plane, same_planes};
+use crate::composed;
 use crate::local::zeros;
 use crate::masked::fused::Task;
 use crate::masked::subsets::Reversed;
@@ -78,9 +79,10 @@ impl<W: Word> NonLinear for Beaver<W> {
         Ok(self.fused_relu(x, Some(truncation), comparison)?.0)
     }
 
-    fn max(&mut self, x: &Arith<W>, y: &Arith<W>, comparison: Comparison) -> Result<(Arith<W>, Bool)> {
-        let difference = self.sub(x, y)?;
+    fn max(&mut self, x: Arith<W>, y: &Arith<W>, comparison: Comparison) -> Result<(Arith<W>, Bool)> {
+        let difference = composed::difference(self, x, y)?;
         let (gain, less) = self.fused_relu(&difference, None, comparison)?;
+        drop(difference);
         Ok((self.add(y, &gain)?, less))
     }
 }

@@ -79,14 +79,15 @@ impl<W: Word> NonLinear for Trio<W> {
         Self::narrows(comparison, ring, options).is_some_and(pays)
     }
 
-    fn max_within(&mut self, x: &Arith<W>, y: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
+    fn max_within(&mut self, x: Arith<W>, y: &Arith<W>, comparison: Comparison) -> Result<Arith<W>> {
         let Some(bits) = Self::narrows(comparison, self.party.ring, &self.party.options) else {
             return Ok(self.max(x, y, comparison)?.0);
         };
-        let difference = self.sub(x, y)?;
+        let difference = composed::difference(self, x, y)?;
         let less = self.msb(&difference, comparison)?;
         let not_less = self.not(&less);
         let gain = self.select_in(Ring::Pow2(bits), &not_less, &difference)?;
+        drop(difference);
         self.add(y, &gain)
     }
 

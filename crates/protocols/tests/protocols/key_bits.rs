@@ -67,7 +67,7 @@ fn maxima_err_between_close_values_only() {
         let ys: Vec<i64> = xs.iter().enumerate().map(|(i, x)| if i % 2 == 0 { x / 2 } else { -x }).collect();
         let result = opened(ring, options, |trio: &mut Trio<u32>| {
             let (x, y) = (share(trio, 1, &tensor(ring, &xs)), share(trio, 2, &tensor(ring, &ys)));
-            trio.max(&x, &y, comparison).unwrap().0
+            trio.max(x, &y, comparison).unwrap().0
         });
         for ((&x, &y), &result) in xs.iter().zip(&ys).zip(&result) {
             let due = result == x.max(y);

@@ -240,7 +240,7 @@ fn preprocessed_runs_equal_joint_ones() {
             let a = times_one(trio, &x, Some(&one), Some(truncation), Comparison::new(31, false));
             let b = times_one(trio, &x, Some(&one), Some(truncation), Comparison::new(16, true));
             let (a, b) = (trio.reshape(&a, &[values.len()]), trio.reshape(&b, &[values.len()]));
-            let (max, _) = trio.max(&a, &x, Comparison::new(31, false)).unwrap();
+            let (max, _) = trio.max(a, &x, Comparison::new(31, false)).unwrap();
             let sum = trio.add(&max, &b).unwrap();
             trio.truncate(&sum, truncation).unwrap()
         };
@@ -376,7 +376,7 @@ fn clear_agrees_with_trio_on_a_mixed_circuit() {
         let square = p.mul(x, x, Some(truncation)).unwrap();
         let difference = p.sub(&square, x).unwrap();
         let relu = p.relu(&difference, comparison).unwrap();
-        let (max, less) = p.max(&relu, x, comparison).unwrap();
+        let (max, less) = p.max(relu, x, comparison).unwrap();
         let index = p.bit2a(&less, x.shape().to_vec().as_slice()).unwrap();
         p.add(&max, &index).unwrap()
     }
