@@ -4,12 +4,16 @@ use std::cell::Cell;
 
 use covey_kernels::Buffer;
 use covey_ring::Ring;
+use covey_transport::Phase as StepKind;
 
 use super::super::largest::{Largest, LargestPlan, Row};
 use super::super::site::purpose;
 use super::{Case, Shared, reconstruct};
+use crate::api::{Comparison, Costs, Maximum, NetworkProfile, Options, Rounding, Truncation};
 use crate::circuits::digits::{Circuit, Root, Tree};
+use crate::cost::Gate;
 use crate::randomness::script::Script;
+use crate::trio::Trio;
 
 /// Values of L bits, shifted by F.
 struct LargestCase<'a, const L: u32, const F: u32> {
@@ -155,6 +159,32 @@ fn missing_masks_of_the_largest_are_caught() {
         let leak = two.on(|p| if p == PADLESS.get() { 0 } else { width::<2, 0>(p) }, None, |case| case.leak());
         assert!(leak.is_some(), "deal {deal}");
     }
+}
+
+/// Bits an element offline and online, and rounds, far apart: as in the design note.
+#[test]
+fn counted_bits() {
+    let counted = |ring: Ring, values, shift: Option<u32>| {
+        let network = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
+        let options = Options { network, ..Options::default() };
+        let bits = ring.bits();
+        let truncate = shift.map(|f| Truncation { bits: f, rounding: Rounding::Exact, bound: bits - 2 });
+        let relu = truncate.map(|_| Comparison::new(bits - 1, false));
+        let maximum = Maximum { values, differences: Comparison::new(bits - 1, false), truncate, relu };
+        let count = 1 << 16;
+        let cost = match bits {
+            32 => Trio::<u32>::plan(&Gate::Largest { count, maximum }, ring, &options),
+            _ => Trio::<u64>::plan(&Gate::Largest { count, maximum }, ring, &options),
+        };
+        let bits = |kind| cost.bytes(kind) * 8 / count as u64;
+        (bits(StepKind::Offline), bits(StepKind::Online), cost.rounds)
+    };
+    let [single, double] = [32, 64].map(Ring::Pow2);
+    assert_eq!(
+        [counted(single, 4, Some(10)), counted(single, 4, None), counted(single, 2, Some(10))],
+        [(1608, 526, 5), (1851, 202, 4), (1096, 140, 4)]
+    );
+    assert_eq!([counted(double, 4, Some(16)), counted(double, 4, None)], [(3798, 982, 5), (2025, 650, 5)]);
 }
 
 #[test]
