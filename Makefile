@@ -18,12 +18,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint training training-accuracy operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies conformance deny instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
+.PHONY: help demo test lint training training-accuracy lines operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies conformance deny instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
 	@echo "make test   everything that must hold"
 	@echo "make lint   formatting and static checks"
+	@echo "make lines  lines of product code by crate; AGAINST=revision, JSON=1"
 	@echo "make lpn    what attacks on the noise problems of oblivious transfer cost; fails below 2^128"
 	@echo "make lattice-security  what attacks on the parameters of lattice encryption cost; fails below 2^128"
 	@echo "make kills  each party killed at 20 random moments"
@@ -106,6 +107,9 @@ lint: $(VENV)/needed
 	$(BIN)/mypy --python-executable $(BIN)/python
 	$(BIN)/python python/tests/constant_seeds.py
 	$(BIN)/python python/tests/style.py
+
+lines:
+	@$(PYTHON) python/tests/lines.py $(if $(AGAINST),--against $(AGAINST)) $(if $(JSON),--json)
 
 lpn:
 	$(PYTHON) crates/ot/tools/lpn.py --simulate
