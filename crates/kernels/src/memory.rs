@@ -13,7 +13,7 @@ use crate::Block;
 /// Gates allocate and free buffers of tens to hundreds of kilobytes for each tile. glibc by default gives the end of a
 /// thread's heap back once 128 KiB are free and maps buffers of that size afresh, so that a party spends much of its time in
 /// page faults. A whole heap of a thread, 64 MiB, it gives back when nothing in it is used and the heap before has as much room at
-/// its end as the padding says. Memory once used stays with the process. Does nothing where the allocator is another.
+/// its end as the padding says. Blocks below [`MAPPED_AFRESH`] stay with the process once used. Does nothing where the allocator is another.
 pub fn keep_freed_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -27,8 +27,8 @@ pub fn keep_freed_memory() {
     }
 }
 
-/// Bytes from which on the allocator maps memory afresh each time, once [`keep_freed_memory`] has asked for it. What is smaller is freed
-/// for what follows, but stays with the process.
+/// Bytes from which on the allocator maps memory afresh each time and gives it back when it is freed, once [`keep_freed_memory`] has asked
+/// for it. Smaller blocks are used again by what follows.
 pub const MAPPED_AFRESH: usize = 16 << 20;
 
 /// Zeros. Those that are mapped afresh are in pages of 2 MiB: in small ones, page faults cost more than what fills them.

@@ -139,13 +139,16 @@ impl Planner {
     }
 
     fn hold(&self, held: Held) -> Token {
-        let elements = match held {
-            Held::Share(count) | Held::Opened(count) => count,
-            Held::Weight { geometry, .. } => geometry.weights_len(),
-            // Many blocks, of tiles and pieces.
-            Held::Bits { .. } | Held::Gate(_) => 0,
+        let of_words = |elements: usize| (elements * self.model.element_bytes) as u64;
+        let block = match held {
+            Held::Share(count) | Held::Opened(count) => of_words(count),
+            Held::Weight { geometry, .. } => of_words(geometry.weights_len()),
+            Held::Bits { len, planes } => (8 * BitTensor::words_per_plane(len) * planes) as u64,
+            // Its inputs, where it copies them, are most of what a large one takes.
+            Held::Gate(Gate::Linear { geometry, batch, .. }) => of_words(geometry.inputs(*batch)),
+            Held::Gate(_) => 0,
         };
-        let room = Room::of((elements * self.model.element_bytes) as u64);
+        let room = Room::of(block);
         self.memory.hold((self.model.memory)(&held, self.ring, &self.options), room)
     }
 

@@ -161,7 +161,7 @@ fn missing_masks_of_the_largest_are_caught() {
     }
 }
 
-/// Bits an element offline and online, and rounds, far apart: as in the design note.
+/// Bits an element offline and online, and rounds, far apart. The design note's table has four values with a shift and a ReLU.
 #[test]
 fn counted_bits() {
     let counted = |ring: Ring, values, shift: Option<u32>| {
