@@ -139,7 +139,7 @@ impl Planner {
     }
 
     fn hold(&self, held: Held) -> Token {
-        let of_words = |elements: usize| (elements * self.model.element_bytes) as u64;
+        let of_words = |elements: usize| (elements as u64).saturating_mul(self.model.element_bytes as u64);
         let block = match held {
             Held::Share(count) | Held::Opened(count) => of_words(count),
             Held::Weight { geometry, .. } => of_words(geometry.weights_len()),
