@@ -625,4 +625,21 @@ mod tests {
             assert_eq!(planner.held_memory(), both);
         }
     }
+
+    /// A maximum frees x, and holds the difference until its result is there.
+    #[test]
+    fn a_maximum_holds_its_difference_and_not_both_operands() {
+        let mut planner = planner();
+        let (count, comparison) = (4096, Comparison::new(20, true));
+        let maximum = Gate::Max { count, comparison };
+        let bytes = |planner: &Planner, held| (planner.model.memory)(&held, planner.ring, &planner.options);
+        let (x, y) = (planner.tensor(&[count]), planner.tensor(&[count]));
+        let (_larger, _less) = planner.max(x, &y, comparison).unwrap();
+        let share = bytes(&planner, Held::Share(count));
+        let gate = bytes(&planner, Held::Gate(&maximum));
+        let less = bytes(&planner, Held::Bits { len: count, planes: 1 });
+        let each = |of: &dyn Fn(usize) -> u64| (0..share.len()).map(of).collect::<Vec<u64>>();
+        assert_eq!(planner.held_memory(), each(&|party| 2 * share[party] + less[party]));
+        assert_eq!(planner.peak_memory(0), each(&|party| 3 * share[party] + gate[party]));
+    }
 }
