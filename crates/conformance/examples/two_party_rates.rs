@@ -93,7 +93,7 @@ fn convolution<W: Word>(ring: Ring, wanted: &str) {
         return;
     }
     let (geometry, weight) = (Geometry::Conv2d(CONVOLUTION), WeightKind::Stored { bits: 12 });
-    let gate = Gate::Linear { geometry, batch: 1, weight, truncate: None, relu: None };
+    let gate = Gate::Linear { geometry, other_inputs: 0, batch: 1, weight, truncate: None, relu: None };
     let cost = TwoParty::<W>::plan(&gate, ring, &Options::default());
     let time = measure::<W>(ring, CONVOLUTION.input_len(), cost.ot_count, |party, x, me| {
         let shape = [64, 64, 3, 3];

@@ -7,7 +7,7 @@ use covey_program::{ProgramBuilder, Rounding, op};
 use covey_protocols::circuits::Adder;
 use covey_protocols::{Options, Phase};
 use covey_ring::Ring;
-use covey_runtime::Schedule;
+use covey_runtime::{Fusions, Schedule};
 
 #[test]
 fn products_to_the_nearest() {
@@ -30,7 +30,7 @@ fn products_to_the_nearest() {
         b.bound(short, 21);
         b.output(short);
         let program = std::sync::Arc::new(b.build().unwrap());
-        assert_eq!(Schedule::new(&program, true, false).steps().len(), 1);
+        assert_eq!(Schedule::new(&program, Fusions { relu: true, ..Fusions::default() }).steps().len(), 1);
         let weights = programs::weights(&program).unwrap();
         let inputs = (0..2).map(|number| programs::inputs(&program, 3, number)).collect();
         let case = Case { program, weights, inputs };

@@ -29,7 +29,7 @@ use covey_ring::Ring;
 
 pub use covey_protocols::Rounding;
 pub use operand::Operand;
-pub use operator::{Argument, Arguments, Fusion, Operator, Requirements, Shared};
+pub use operator::{Argument, Arguments, Fusion, Operator, OtherLayer, Requirements, Shared};
 pub use tensor_type::{TensorType, largest_bound};
 pub use value::{Bound, BoundSource, Kind, Value, Visibility};
 pub use whole::WholeNumbers;

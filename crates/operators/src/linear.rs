@@ -2,9 +2,11 @@
 
 use covey_protocols::api::Result;
 use covey_protocols::{
-    Bias, Comparison, Epilogue, Geometry, Placement, Protocol, ProtocolError, Shaped, Truncation, WeightSource,
+    Bias, BiasOf, Comparison, Epilogue, Geometry, Placement, Protocol, ProtocolError, Shaped, Term, Truncation,
+    WeightSource,
 };
 
+use crate::operator::operand_of;
 use crate::{Arguments, Operand, Value, Visibility};
 
 /// x, weight and the optional bias of a linear layer.
@@ -65,6 +67,14 @@ pub(crate) fn run<P: Protocol + ?Sized>(
         _ => None,
     };
     let bias = flat.as_ref().map(Operand::Secret).or(bias);
+    if let Some(other) = &arguments.other {
+        let [x, beside] = [arguments.operand(0)?, operand_of(&other.operands, 0)?].map(|x| x.share(protocol));
+        let other_bias = if other.operands.len() > 2 { Some(operand_of(&other.operands, 2)?) } else { None };
+        let terms = [(&x, weight, bias), (&beside, other.weight, other_bias)];
+        let terms = terms.map(|(x, weight, bias)| Term { x: &**x, weight, bias: bias.map(to_bias) });
+        let truncation = arguments.truncate.ok_or(ProtocolError::Internal("the shift behind two linear layers"))?;
+        return protocol.linear_sum(&terms, truncation, arguments.relu);
+    }
     let residual = arguments.residual.map(|residual| residual.share(protocol));
     let after = After { truncate: arguments.truncate, residual: residual.as_deref(), relu: arguments.relu };
     let x = arguments.share(protocol, 0)?;
@@ -118,9 +128,28 @@ pub fn linear<P: Protocol + ?Sized>(
     after: After<P>,
 ) -> Result<P::Arith> {
     let After { truncate, residual, relu } = after;
-    let bias = bias.map(|bias| match bias {
+    protocol.linear(x, weight, &Epilogue { bias: bias.map(to_bias), truncate, residual, relu })
+}
+
+fn to_bias<'a, P: Protocol + ?Sized>(operand: Operand<'a, P>) -> BiasOf<'a, P> {
+    match operand {
         Operand::Secret(bias) => Bias::Shared(bias),
         Operand::Public(bias) => Bias::Public(bias),
-    });
-    protocol.linear(x, weight, &Epilogue { bias, truncate, residual, relu })
+    }
+}
+
+/// Whether the sum of both layers can be computed at once: weights that come with the model, multiplying images or rows of alike shape.
+pub fn may_join(layers: [(&[&Value], Result<Geometry>); 2]) -> bool {
+    let alike = |(inputs, geometry): (&[&Value], Result<Geometry>)| {
+        let images = match geometry {
+            Ok(Geometry::Conv2d(_)) => Some(true),
+            Ok(Geometry::Dense { .. }) => Some(false),
+            Err(_) => None,
+        }?;
+        let comes_with_model = inputs[1..].iter().all(|operand| operand.is_weight());
+        let ranked = !images || inputs[0].full_shape(1).len() == 4;
+        (comes_with_model && ranked).then_some(images)
+    };
+    let [first, second] = layers.map(alike);
+    first.is_some() && first == second
 }

@@ -191,6 +191,8 @@ pub struct Arguments<'a, P: Protocol + ?Sized> {
     pub run: u64,
     /// The prepared weight of [`Fusion::Linear`].
     pub weight: Option<&'a P::Weight>,
+    /// The linear layer whose result is added, with the shift behind that.
+    pub other: Option<OtherLayer<'a, P>>,
     /// The shift that was joined.
     pub truncate: Option<Truncation>,
     /// Whether that shift is to the nearest: a half was added before it.
@@ -203,13 +205,29 @@ pub struct Arguments<'a, P: Protocol + ?Sized> {
     pub clipped: Option<Clipped>,
 }
 
+/// Operand number `position` of these, of integers.
+pub(crate) fn operand_of<'a, P: Protocol + ?Sized>(
+    operands: &[Option<Argument<'a, P>>],
+    position: usize,
+) -> Result<Operand<'a, P>> {
+    match operands.get(position) {
+        Some(Some(Argument::Integers(operand))) => Ok(*operand),
+        _ => Err(ProtocolError::Internal("the operands of a step")),
+    }
+}
+
+/// What a linear layer computes on that has joined another one.
+pub struct OtherLayer<'a, P: Protocol + ?Sized> {
+    /// x, weight and bias as in [`Arguments::operands`].
+    pub operands: Vec<Option<Argument<'a, P>>>,
+    /// Its prepared weight.
+    pub weight: &'a P::Weight,
+}
+
 impl<'a, P: Protocol + ?Sized> Arguments<'a, P> {
     /// Operand number `position`, of integers.
     pub fn operand(&self, position: usize) -> Result<Operand<'a, P>> {
-        match self.operands.get(position) {
-            Some(Some(Argument::Integers(operand))) => Ok(*operand),
-            _ => Err(ProtocolError::Internal("the operands of a step")),
-        }
+        operand_of(&self.operands, position)
     }
 
     /// Operand number `position`, of bits.

@@ -10,8 +10,8 @@ use covey_ring::{Ring, Tensor, Word};
 use zeroize::Zeroizing;
 
 use crate::api::{
-    Bias, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Linear, Local, MatmulShape, Maximum, NonLinear, Phase,
-    Placement, Result, Session, Shaped, Table, Truncation, WeightOf, WeightSource,
+    Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Linear, Local, MatmulShape, Maximum, NonLinear,
+    Phase, Placement, Result, Session, Shaped, Table, Term, TermOf, Truncation, WeightOf, WeightSource,
 };
 use crate::clip::{Clipped, Ends};
 use crate::cost::{CostModel, Gate};
@@ -243,6 +243,13 @@ fn source<P: Served>(source: WeightSource<'_, AnyShare, AnyStoredShare, P::Word>
     }
 }
 
+fn known_bias<P: Served>(bias: BiasOf<'_, Erased<P>>) -> BiasOf<'_, P> {
+    match bias {
+        Bias::Shared(x) => Bias::Shared(x.known()),
+        Bias::Public(x) => Bias::Public(x),
+    }
+}
+
 impl<P: Served> Linear for Erased<P> {
     type Weight = AnyWeight;
 
@@ -274,11 +281,8 @@ impl<P: Served> Linear for Erased<P> {
 
     fn linear(&mut self, x: &AnyShare, weight: &AnyWeight, epilogue: &EpilogueOf<Self>) -> Result<AnyShare> {
         let Epilogue { bias, truncate, residual, relu } = *epilogue;
-        let bias = bias.map(|bias| match bias {
-            Bias::Shared(x) => Bias::Shared(x.known()),
-            Bias::Public(x) => Bias::Public(x),
-        });
-        let epilogue = Epilogue { bias, truncate, residual: residual.map(AnyShare::known), relu };
+        let epilogue =
+            Epilogue { bias: bias.map(known_bias::<P>), truncate, residual: residual.map(AnyShare::known), relu };
         self.0.linear(x.known(), known(&*weight.0), &epilogue).map(AnyShare::new)
     }
 
@@ -298,6 +302,23 @@ impl<P: Served> Linear for Erased<P> {
 }
 
 impl<P: Served> NonLinear for Erased<P> {
+    fn linear_sum(
+        &mut self,
+        terms: &[TermOf<Self>],
+        truncation: Truncation,
+        relu: Option<Comparison>,
+    ) -> Result<AnyShare> {
+        let terms: Vec<TermOf<P>> = terms
+            .iter()
+            .map(|&Term { x, weight, bias }| Term {
+                x: x.known(),
+                weight: known(&*weight.0),
+                bias: bias.map(known_bias::<P>),
+            })
+            .collect();
+        self.0.linear_sum(&terms, truncation, relu).map(AnyShare::new)
+    }
+
     fn mul_to_nearest(&mut self, x: &AnyShare, y: &AnyShare, truncation: Truncation) -> Result<AnyShare> {
         self.0.mul_to_nearest(x.known(), y.known(), truncation).map(AnyShare::new)
     }

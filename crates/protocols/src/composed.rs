@@ -2,7 +2,10 @@
 
 use covey_ring::Tensor;
 
-use crate::api::{Comparison, Local, Maximum, NonLinear, ProtocolError, Result, Rounding, Shaped, Table, Truncation};
+use crate::api::{
+    Comparison, Epilogue, Local, Maximum, NonLinear, ProtocolError, Result, Rounding, Shaped, Table, Term, TermOf,
+    Truncation,
+};
 use crate::clip::{Clipped, Ends};
 use crate::cost::{Cost, Gate};
 
@@ -17,6 +20,28 @@ pub(crate) fn mul_to_nearest<P: NonLinear + ?Sized>(
     let half = vec![truncation.half(); product.shape().iter().product()];
     let centred = protocol.add_public(&product, &Tensor::new(product.shape(), half))?;
     protocol.truncate(&centred, truncation)
+}
+
+/// The maps one by one and their sum, then the shift and the ReLU.
+pub(crate) fn linear_sum<P: NonLinear + ?Sized>(
+    protocol: &mut P,
+    terms: &[TermOf<P>],
+    truncation: Truncation,
+    relu: Option<Comparison>,
+) -> Result<P::Arith> {
+    let mut sum: Option<P::Arith> = None;
+    for Term { x, weight, bias } in terms {
+        let product = protocol.linear(x, weight, &Epilogue { bias: *bias, ..Epilogue::default() })?;
+        sum = Some(match sum {
+            Some(sum) => protocol.add(&sum, &product)?,
+            None => product,
+        });
+    }
+    let sum = sum.ok_or(ProtocolError::Internal("a sum of no linear maps"))?;
+    match relu {
+        Some(comparison) => protocol.truncate_relu(&sum, truncation, comparison),
+        None => protocol.truncate(&sum, truncation),
+    }
 }
 
 /// max(x, 0) by a comparison and a selection.

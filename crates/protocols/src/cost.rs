@@ -60,10 +60,12 @@ pub enum Gate {
         /// Where the weight comes from.
         weight: WeightKind,
     },
-    /// [`crate::Linear::linear`].
+    /// [`crate::Linear::linear`], and [`crate::NonLinear::linear_sum`] where that is a gate of its own.
     Linear {
-        /// The map.
+        /// The map, of several the one whose pieces it is computed in.
         geometry: Geometry,
+        /// Elements that other maps of a sum multiply.
+        other_inputs: usize,
         /// Images, or samples of a dense layer.
         batch: usize,
         /// Where the weight comes from.
@@ -450,6 +452,8 @@ pub struct CostModel {
     pub element_bytes: usize,
     /// [`Costs::FUSES_RELU`].
     pub fuses_relu: bool,
+    /// [`Costs::JOINS_LINEAR`].
+    pub joins_linear: bool,
     /// [`Costs::opens_operands`].
     pub opens_operands: fn(&Options) -> bool,
     /// [`Costs::ROUNDS_PRODUCTS`].
@@ -481,6 +485,7 @@ impl CostModel {
             name: P::NAME,
             element_bytes: P::Word::BYTES,
             fuses_relu: P::FUSES_RELU,
+            joins_linear: P::JOINS_LINEAR,
             opens_operands: P::opens_operands,
             rounds_products: P::ROUNDS_PRODUCTS,
             fuses_clip: P::fuses_clip,

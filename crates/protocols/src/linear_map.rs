@@ -9,6 +9,20 @@ use crate::api::{
 };
 use crate::components::{Additive, Components};
 
+/// Which of several maps of one output shape a gate is cut into pieces by that computes their sum; none where no gate does that. It follows
+/// from sizes alone.
+pub(crate) fn leading(geometries: &[Geometry]) -> Option<usize> {
+    let dense = |geometry: &Geometry| matches!(geometry, Geometry::Dense { .. });
+    let alike = geometries.iter().all(|geometry| {
+        // The channels of groups are cut as the groups are.
+        let grouped = matches!(geometry, Geometry::Conv2d(conv) if conv.groups != 1);
+        !grouped && dense(geometry) == dense(&geometries[0]) && geometry.outputs(1) == geometries[0].outputs(1)
+    });
+    // Positions of a fast convolution are cut between its bands, those of others anywhere.
+    let fast = |geometry: &Geometry| matches!(geometry, Geometry::Conv2d(conv) if conv.is_fast());
+    (alike && geometries.len() > 1).then(|| geometries.iter().position(fast).unwrap_or(0))
+}
+
 /// What a map makes of a tensor.
 pub(crate) struct Applied {
     /// The output's shape.

@@ -8,12 +8,13 @@ use covey_transport::{Meter, Phase as StepKind};
 
 use crate::api::{
     Checked, Comparison, Epilogue, EpilogueOf, Extended, Geometry, Linear, Local, MatmulShape, Maximum, NonLinear,
-    Options, Phase, Placement, ProtocolError, Result, Session, Shaped, Table, Truncation, WeightKind, WeightOf,
-    WeightSource,
+    Options, Phase, Placement, ProtocolError, Result, Session, Shaped, Table, Term, TermOf, Truncation, WeightKind,
+    WeightOf, WeightSource,
 };
 use crate::clip::{Clipped, Ends};
 use crate::composed;
 use crate::cost::{CHECK, Cost, CostModel, Gate, OtCount, WEIGHTS};
+use crate::linear_map::leading;
 use crate::masked::lookup::Sets;
 use crate::memory::{Dealt, Held, Ledger, Moments, Room, Token};
 
@@ -145,7 +146,9 @@ impl Planner {
             Held::Weight { geometry, .. } => of_words(geometry.weights_len()),
             Held::Bits { len, planes } => (8 * BitTensor::words_per_plane(len) * planes) as u64,
             // Its inputs, where it copies them, are most of what a large one takes.
-            Held::Gate(Gate::Linear { geometry, batch, .. }) => of_words(geometry.inputs(*batch)),
+            Held::Gate(Gate::Linear { geometry, other_inputs, batch, .. }) => {
+                of_words(geometry.inputs(*batch) + other_inputs)
+            }
             Held::Gate(_) => 0,
         };
         let room = Room::of(block);
@@ -193,6 +196,23 @@ impl Planner {
         let larger = self.tensor(&difference.shape);
         self.charge(gate);
         Ok(larger)
+    }
+
+    /// A linear map and what follows it, or the sum of several of which this is one.
+    fn map(
+        &mut self,
+        x: &PlannedTensor,
+        weight: &PlannedWeight,
+        epilogue: &EpilogueOf<Self>,
+        other_inputs: usize,
+    ) -> Result<PlannedTensor> {
+        let applied = epilogue.applied(&weight.geometry, x)?;
+        let (out, batch) = (self.tensor(&applied.shape), applied.batch);
+        let Epilogue { truncate, relu, .. } = *epilogue;
+        let &PlannedWeight { geometry, kind: weight, .. } = weight;
+        let _x = if weight == WeightKind::Public { None } else { self.operand(x) };
+        self.charge(Gate::Linear { geometry, other_inputs, batch, weight, truncate, relu });
+        Ok(out)
     }
 
     /// Adds up a gate. Its result is held by then.
@@ -375,13 +395,7 @@ impl Linear for Planner {
         weight: &PlannedWeight,
         epilogue: &EpilogueOf<Self>,
     ) -> Result<PlannedTensor> {
-        let applied = epilogue.applied(&weight.geometry, x)?;
-        let (out, batch) = (self.tensor(&applied.shape), applied.batch);
-        let Epilogue { truncate, relu, .. } = *epilogue;
-        let &PlannedWeight { geometry, kind: weight, .. } = weight;
-        let _x = if weight == WeightKind::Public { None } else { self.operand(x) };
-        self.charge(Gate::Linear { geometry, batch, weight, truncate, relu });
-        Ok(out)
+        self.map(x, weight, epilogue, 0)
     }
 
     fn matmul(
@@ -407,6 +421,24 @@ impl Linear for Planner {
 }
 
 impl NonLinear for Planner {
+    fn linear_sum(
+        &mut self,
+        terms: &[TermOf<Self>],
+        truncation: Truncation,
+        relu: Option<Comparison>,
+    ) -> Result<PlannedTensor> {
+        let geometries: Vec<Geometry> = terms.iter().map(|term| term.weight.geometry).collect();
+        let public = terms.iter().any(|term| term.weight.kind == WeightKind::Public);
+        let joins = self.model.joins_linear && !public;
+        let Some(leading) = leading(&geometries).filter(|_| joins) else {
+            return composed::linear_sum(self, terms, truncation, relu);
+        };
+        let Term { x, weight, bias } = &terms[leading];
+        let epilogue = Epilogue { bias: *bias, truncate: Some(truncation), residual: None, relu };
+        let other_inputs = terms.iter().map(|term| term.x.count()).sum::<usize>() - x.count();
+        self.map(x, weight, &epilogue, other_inputs)
+    }
+
     fn mul_to_nearest(
         &mut self,
         x: &PlannedTensor,

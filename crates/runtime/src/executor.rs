@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use covey_operators::{Argument, Arguments, Fusion, Operand, Shared};
+use covey_operators::{Argument, Arguments, Fusion, Operand, OtherLayer, Shared};
 use covey_program::{Kind, Program, Value, ValueId};
 use covey_protocols::cost::{CHECK, Cost, Gate, WEIGHTS};
 use covey_protocols::{
@@ -16,7 +16,7 @@ use crate::RuntimeError;
 use crate::batch::check_batch;
 use crate::carried::CarriedShares;
 use crate::profile::{CHECK_NAME, Timing, WEIGHTS_NAME};
-use crate::schedule::{INPUTS, OUTPUTS, Schedule, Step};
+use crate::schedule::{Fusions, INPUTS, Layer, OUTPUTS, Schedule, Step};
 use crate::session::{self, Unsupported};
 
 /// A parameter of the model as this party holds it.
@@ -301,8 +301,17 @@ impl<P: Protocol + ?Sized> Executor<P> {
             Some(Some(Argument::Integers(residual))) => Some(residual),
             Some(_) => return Err(ProtocolError::Internal("a value that was freed too early")),
         };
+        let other = match &step.other {
+            None => None,
+            Some(layer) => {
+                let unprepared = ProtocolError::Internal("the weight of a linear layer");
+                let weight = self.weights.get(&layer.node).ok_or(unprepared)?;
+                Some(OtherLayer { operands: layer.inputs.iter().map(operand).collect(), weight })
+            }
+        };
         Ok(Arguments {
             operands: step.inputs.iter().map(operand).collect(),
+            other,
             x: self.program.value(step.inputs[0]),
             certain: self.program.certain_bits(step.inputs[0]),
             result: self.program.value(step.output),
@@ -371,7 +380,9 @@ impl<P: Protocol + ?Sized> Preparation<P> {
             return Err(Unsupported::ring(costs.name, &program).into());
         }
         // Gates have a time where a maximum of several is one of them.
-        let schedule = Schedule::new(&program, costs.fuses_relu, protocol.time_of(&[]).is_some());
+        let maxima = protocol.time_of(&[]).is_some();
+        let fusions = Fusions { relu: costs.fuses_relu, maxima, layers: costs.joins_linear };
+        let schedule = Schedule::new(&program, fusions);
         let missing = program.parameters().map(|(id, _)| id).collect();
         let (weights, resident) = (HashMap::new(), HashMap::new());
         let mut preparation = Preparation { program: program.clone(), schedule, weights, resident, missing };
@@ -410,12 +421,12 @@ impl<P: Protocol + ?Sized> Preparation<P> {
         }
         let Preparation { program, schedule, weights, resident, .. } = self;
         // Computed weights are prepared in the run.
-        let comes_with_model = |step: &Step| step.inputs.get(1).is_some_and(|id| program.value(*id).is_weight());
-        let unprepared = |step: &&Step| {
-            step.op.fusion() == Fusion::Linear && comes_with_model(step) && !weights.contains_key(&step.node)
+        let unprepared = |layer: &Layer| {
+            let weight = layer.inputs.get(1).is_some_and(|id| program.value(*id).is_weight());
+            weight && !weights.contains_key(&layer.node)
         };
-        if let Some(step) = schedule.steps().iter().find(unprepared) {
-            let weight = step.inputs.get(1).map(|id| program.value(*id).name.clone());
+        if let Some(layer) = schedule.steps().iter().flat_map(Step::layers).find(unprepared) {
+            let weight = layer.inputs.get(1).map(|id| program.value(*id).name.clone());
             return Err(RuntimeError::MissingParameter(weight.unwrap_or_default()));
         }
         protocol.enter(WEIGHTS, WEIGHTS_NAME);
@@ -426,29 +437,32 @@ impl<P: Protocol + ?Sized> Preparation<P> {
     /// Prepares the value for every linear step whose weight it is, and keeps it where another step reads it.
     fn take_in(&mut self, protocol: &mut P, id: ValueId, parameter: Parameter<P>) -> Result<(), RuntimeError> {
         let steps = self.schedule.steps();
-        let weight_of = |step: &&Step| step.op.fusion() == Fusion::Linear && step.inputs.get(1) == Some(&id);
-        let linear: Vec<Step> = steps.iter().filter(weight_of).cloned().collect();
+        let layers: Vec<Layer> = steps.iter().flat_map(Step::layers).collect();
+        let linear: Vec<&Layer> = layers.iter().filter(|layer| layer.inputs.get(1) == Some(&id)).collect();
+        let reads = |inputs: &[ValueId], is_layer: bool| {
+            inputs.iter().enumerate().any(|(position, input)| *input == id && !(position == 1 && is_layer))
+        };
         let is_read = |step: &Step| {
-            let other = |(position, input): (usize, &ValueId)| {
-                *input == id && !(position == 1 && step.op.fusion() == Fusion::Linear)
-            };
-            step.inputs.iter().enumerate().any(other) || step.residual == Some(id)
+            let mut layers = step.layers();
+            let as_layer = layers.any(|layer| reads(&layer.inputs, true));
+            let as_step = step.op.fusion() != Fusion::Linear && reads(&step.inputs, false);
+            as_layer || as_step || step.residual == Some(id)
         };
         let keep = steps.iter().any(is_read);
         let resident = match parameter {
             Parameter::Stored(stored) if linear.len() == 1 && !keep => {
-                return self.prepare(protocol, &linear[0], WeightSource::Stored(stored));
+                return self.prepare(protocol, linear[0], WeightSource::Stored(stored));
             }
             Parameter::Stored(stored) => Resident::Secret(protocol.restore(stored)?),
             Parameter::Shared(share) => Resident::Secret(share),
             Parameter::Public(tensor) => Resident::Public(tensor),
         };
-        for step in &linear {
+        for layer in linear {
             let source = match &resident {
                 Resident::Secret(share) => WeightSource::Shared(share),
                 Resident::Public(tensor) => WeightSource::Public(tensor),
             };
-            self.prepare(protocol, step, source)?;
+            self.prepare(protocol, layer, source)?;
         }
         if keep {
             if let Resident::Public(tensor) = &resident {
@@ -459,13 +473,13 @@ impl<P: Protocol + ?Sized> Preparation<P> {
         Ok(())
     }
 
-    fn prepare(&mut self, protocol: &mut P, step: &Step, source: WeightOf<P>) -> Result<(), RuntimeError> {
-        let [x, weight, ..] = step.inputs[..] else { return Err(ProtocolError::Internal("a linear layer").into()) };
+    fn prepare(&mut self, protocol: &mut P, layer: &Layer, source: WeightOf<P>) -> Result<(), RuntimeError> {
+        let [x, weight, ..] = layer.inputs[..] else { return Err(ProtocolError::Internal("a linear layer").into()) };
         let shape = &self.program.value(weight).shape;
-        let geometry = step.op.geometry(&self.program.value(x).full_shape(1), shape)?;
-        protocol.enter(step.node, &step.name);
+        let geometry = layer.op.geometry(&self.program.value(x).full_shape(1), shape)?;
+        protocol.enter(layer.node, &layer.name);
         let prepared = protocol.prepare_value(weight.index() as u32, source, geometry, Placement::Chosen)?;
-        self.weights.insert(step.node, prepared);
+        self.weights.insert(layer.node, prepared);
         Ok(())
     }
 }

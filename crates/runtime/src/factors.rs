@@ -49,14 +49,14 @@ mod tests {
     use covey_program::{Op, ProgramBuilder, op};
     use covey_ring::Ring;
 
-    use crate::schedule::Schedule;
+    use crate::schedule::{Fusions, Schedule};
 
     /// The names of what each step opens.
     fn opened(build: impl FnOnce(&mut ProgramBuilder)) -> Vec<(String, Vec<String>)> {
         let mut b = ProgramBuilder::new("factors", Ring::Pow2(32));
         build(&mut b);
         let program = b.build().unwrap();
-        let schedule = Schedule::new(&program, false, false);
+        let schedule = Schedule::new(&program, Fusions::default());
         let opening = schedule.steps().iter().filter(|step| !step.opens.is_empty());
         let names = |ids: &[covey_program::ValueId]| ids.iter().map(|&id| program.value(id).name.clone()).collect();
         opening.map(|step| (step.name.clone(), names(&step.opens))).collect()

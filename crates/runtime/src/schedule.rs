@@ -1,9 +1,12 @@
 //! What runs when: the program's nodes as steps, neighbours fused, values freed as soon as nothing needs them.
 
+use std::collections::HashMap;
+
 use covey_operators::Fusion;
+use covey_operators::linear::may_join;
 use covey_program::{Kind, Node, Op, Program, Value, ValueId, Visibility};
 use covey_protocols::clip::{Clipped, Ends};
-use covey_protocols::{Comparison, Rounding, Truncation};
+use covey_protocols::{Comparison, ProtocolError, Rounding, Truncation};
 
 /// The node number under which inputs are received.
 pub const INPUTS: u32 = u32::MAX - 1;
@@ -23,6 +26,8 @@ pub struct Step {
     pub op: Op,
     /// Operands.
     pub inputs: Vec<ValueId>,
+    /// The linear layer whose result is added to this one's, before the shift.
+    pub other: Option<Layer>,
     /// The shift fused into a product.
     pub truncate: Option<Truncation>,
     /// Whether half of what that shift leaves as one is added before it.
@@ -41,6 +46,30 @@ pub struct Step {
     pub last_uses: Vec<ValueId>,
 }
 
+/// What a protocol gains by fusing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fusions {
+    /// ReLUs with linear layers and shifts.
+    pub relu: bool,
+    /// Shifts and ReLUs with maxima.
+    pub maxima: bool,
+    /// Linear layers whose results are added.
+    pub layers: bool,
+}
+
+/// A linear layer by itself.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Its node.
+    pub node: u32,
+    /// The model's name of it.
+    pub name: String,
+    /// What is computed.
+    pub op: Op,
+    /// x, weight and bias.
+    pub inputs: Vec<ValueId>,
+}
+
 /// The steps of a program, in order.
 #[derive(Clone, Debug)]
 pub struct Schedule {
@@ -55,8 +84,10 @@ impl Schedule {
 
     /// A product takes in the shift that follows it, and a linear layer, where the protocol gains by it, the addition of a
     /// value that is there already and the ReLU after that. A table takes in the clips before it, and
-    /// the addition of what the first of two clips gives. A maximum takes in a shift and the ReLU behind it where `joins_maxima`.
-    pub fn new(program: &Program, fuses_relu: bool, joins_maxima: bool) -> Self {
+    /// the addition of what the first of two clips gives. A maximum takes in a shift and the ReLU behind it, and the later of two linear
+    /// layers whose results are added the earlier one, where the protocol gains by it.
+    pub fn new(program: &Program, fusions: Fusions) -> Self {
+        let Fusions { relu: fuses_relu, maxima: joins_maxima, .. } = fusions;
         let readers = Readers::of(program);
         let nodes = program.nodes();
         let mut fused = vec![false; nodes.len()];
@@ -64,12 +95,24 @@ impl Schedule {
         let given =
             |value: &Value| matches!(value.kind, Kind::Input | Kind::Parameter | Kind::Constant | Kind::Carried);
         let mut computed: Vec<bool> = program.values().iter().map(given).collect();
+        // The layers that a later one takes in, by that one's node.
+        let mut taken: HashMap<usize, Layer> = HashMap::new();
         for (index, node) in nodes.iter().enumerate() {
             if fused[index] {
                 continue;
             }
             let mut step = plain_step(index, node);
             let part = node.op.fusion();
+            if let (true, Some(later)) = (fusions.layers, summed_later(program, &readers, index)) {
+                taken.insert(later, step.layer());
+                continue;
+            }
+            if let (Some(other), Some(sum)) = (taken.remove(&index), readers.only(step.output)) {
+                step.name = format!("{}+{}", other.name, step.name);
+                step.other = Some(other);
+                step.join(&nodes[sum]);
+                fused[sum] = true;
+            }
             if let Fusion::Clip(ends) = part
                 && let Some((clipped, table, others)) = clipped_table(&readers, nodes, step.output, ends)
             {
@@ -133,9 +176,20 @@ impl Schedule {
 }
 
 impl Step {
+    /// The linear layers that it computes, if any: its own first.
+    pub fn layers(&self) -> impl Iterator<Item = Layer> + '_ {
+        let own = (self.op.fusion() == Fusion::Linear).then(|| self.layer());
+        own.into_iter().chain(self.other.clone())
+    }
+
+    fn layer(&self) -> Layer {
+        Layer { node: self.node, name: self.name.clone(), op: self.op.clone(), inputs: self.inputs.clone() }
+    }
+
     /// Every value it reads or computes.
     fn values(&self) -> Vec<ValueId> {
-        self.inputs.iter().chain(&self.residual).chain([&self.output]).copied().collect()
+        let others = self.other.iter().flat_map(|other| &other.inputs);
+        self.inputs.iter().chain(others).chain(&self.residual).chain([&self.output]).copied().collect()
     }
 
     /// Takes in `node`, which reads this step's result.
@@ -145,6 +199,32 @@ impl Step {
             self.name = format!("{}+{}", self.name, node.name);
         }
     }
+}
+
+/// The later linear layer whose result alone is added to that of the layer at `index`, where a shift alone reads the sum and both may be
+/// computed at once.
+fn summed_later(program: &Program, readers: &Readers, index: usize) -> Option<usize> {
+    let nodes = program.nodes();
+    let first = &nodes[index];
+    let sum = readers.only(first.outputs[0])?;
+    let (&[x, y], Fusion::Linear, Fusion::Addition) =
+        (&nodes[sum].inputs[..], first.op.fusion(), nodes[sum].op.fusion())
+    else {
+        return None;
+    };
+    let other = if x == first.outputs[0] { y } else { x };
+    let later = nodes.iter().position(|node| node.outputs[0] == other).filter(|&later| later > index)?;
+    let shifted = readers.only(nodes[sum].outputs[0])?;
+    let alone = readers.only(other) == Some(sum) && matches!(nodes[shifted].op.fusion(), Fusion::Shift { .. });
+    let total = program.value(nodes[sum].outputs[0]);
+    let alike =
+        [x, y].iter().all(|&id| program.value(id).shape == total.shape && program.value(id).batched == total.batched);
+    let values = [first, &nodes[later]].map(|node| node.inputs.iter().map(|&id| program.value(id)).collect::<Vec<_>>());
+    let layers = [(first, &values[0]), (&nodes[later], &values[1])].map(|(node, inputs)| {
+        let [x, weight, ..] = inputs[..] else { return (&inputs[..], Err(ProtocolError::Internal("a linear layer"))) };
+        (&inputs[..], node.op.geometry(&x.full_shape(1), &weight.shape))
+    });
+    (alone && alike && nodes[later].op.fusion() == Fusion::Linear && may_join(layers)).then_some(later)
 }
 
 /// What `next` adds to the shifted result of `step`, if it is an addition of a value that is there before, and the shift with
@@ -256,6 +336,7 @@ fn plain_step(index: usize, node: &Node) -> Step {
         op_name: op_name.to_string(),
         op: node.op.clone(),
         inputs: node.inputs.clone(),
+        other: None,
         truncate: None,
         to_nearest: false,
         residual: None,
@@ -337,6 +418,8 @@ mod tests {
 
     use super::*;
 
+    const RELU: Fusions = Fusions { relu: true, maxima: false, layers: false };
+
     /// An input, and a dense layer of it with its shift.
     fn layer() -> (ProgramBuilder, ValueId, ValueId) {
         let mut b = ProgramBuilder::new("fused", Ring::Pow2(32));
@@ -370,7 +453,7 @@ mod tests {
             b.bound(sum, bits);
             let relu = b.node("relu", op::Relu, &[sum]);
             b.output(relu);
-            Schedule::new(&b.build().unwrap(), true, false)
+            Schedule::new(&b.build().unwrap(), RELU)
         };
         let joined = schedule(22);
         let [step] = joined.steps() else { panic!("{joined:?}") };
@@ -381,8 +464,53 @@ mod tests {
     }
 
     #[test]
+    fn the_later_of_two_layers_takes_in_the_earlier_one_whose_result_is_added() {
+        let steps = |layers: bool, read_twice: bool, grouped: bool| -> Vec<_> {
+            let mut b = ProgramBuilder::new("branches", Ring::Pow2(32));
+            let x = b.input("x", &[2, 3, 3], 8);
+            let (w, v) =
+                (b.parameter("w", &[2, 2, 3, 3], 8), b.parameter("v", &[2, 2 - usize::from(grouped), 1, 1], 8));
+            let layer = |name: &str, weight, pad, groups| {
+                let window = Window::square(if name == "long" { 3 } else { 1 }, 1, pad);
+                (name.to_string(), op::Conv2d { window, groups }, [x, weight])
+            };
+            let (name, conv, inputs) = layer("long", w, 1, 1);
+            let long = b.node(&name, conv, &inputs);
+            b.bound(long, 20);
+            let (name, conv, inputs) = layer("short", v, 0, 1 + usize::from(grouped));
+            let short = b.node(&name, conv, &inputs);
+            b.bound(short, 20);
+            let sum = b.node("sum", op::Add, &[long, short]);
+            b.bound(sum, 21);
+            let shifted = b.node("sum", op::Truncate { bits: 8, rounding: Rounding::Exact }, &[sum]);
+            b.bound(shifted, 13);
+            let relu = b.node("relu", op::Relu, &[shifted]);
+            b.output(relu);
+            if read_twice {
+                b.output(long);
+            }
+            let schedule = Schedule::new(&b.build().unwrap(), Fusions { layers, ..RELU });
+            let found = |step: Step| {
+                let nodes: Vec<u32> = step.layers().map(|layer| layer.node).collect();
+                (step.name, nodes, step.truncate.map(|truncate| truncate.bound), step.last_uses.len())
+            };
+            schedule.steps.into_iter().map(found).collect()
+        };
+        // x, both weights and the result, which no step reads and which is opened.
+        assert_eq!(steps(true, false, false), [("long+short+sum+relu".to_string(), vec![1, 0], Some(21), 3)]);
+        let names = |steps: Vec<(String, Vec<u32>, Option<u32>, usize)>| -> Vec<String> {
+            steps.into_iter().map(|step| step.0).collect()
+        };
+        for apart in [steps(false, false, false), steps(true, true, false)] {
+            assert_eq!(names(apart), ["long", "short", "sum", "sum+relu"]);
+        }
+        // Groups are the protocol's to refuse: it computes the layers one by one.
+        assert_eq!(names(steps(true, false, true)), ["long+short+sum+relu"]);
+    }
+
+    #[test]
     fn a_maximum_takes_in_the_shift_and_the_relu_where_that_pays() {
-        let names = |joins_maxima| -> Vec<_> {
+        let names = |maxima| -> Vec<_> {
             let mut b = ProgramBuilder::new("pooled", Ring::Pow2(32));
             let x = b.input("x", &[1, 2, 2], 8);
             let window = Window::square(2, 2, 0);
@@ -392,7 +520,7 @@ mod tests {
             b.bound(short, 16);
             let relu = b.node("relu", op::Relu, &[short]);
             b.output(relu);
-            let schedule = Schedule::new(&b.build().unwrap(), true, joins_maxima);
+            let schedule = Schedule::new(&b.build().unwrap(), Fusions { maxima, ..RELU });
             schedule.steps.into_iter().map(|step| (step.name, step.truncate.is_some(), step.relu.is_some())).collect()
         };
         assert_eq!(names(true), [("pool+relu".to_string(), true, true)]);
@@ -414,7 +542,7 @@ mod tests {
             if read_twice {
                 b.output(clipped);
             }
-            let schedule = Schedule::new(&b.build().unwrap(), false, false);
+            let schedule = Schedule::new(&b.build().unwrap(), Fusions::default());
             schedule.steps.into_iter().map(|step| (step.name, step.clipped.is_some(), step.inputs[0] == x)).collect()
         };
         assert_eq!(names(false), [("clip+table".to_string(), true, true)]);
@@ -440,7 +568,7 @@ mod tests {
             if read_twice {
                 b.output(product);
             }
-            let schedule = Schedule::new(&b.build().unwrap(), true, false);
+            let schedule = Schedule::new(&b.build().unwrap(), RELU);
             schedule.steps.into_iter().map(|step| (step.to_nearest, step.truncate, step.output == short)).collect()
         };
         let truncation = Truncation { bits: 8, rounding: Rounding::Exact, bound: 21 };
@@ -469,7 +597,7 @@ mod tests {
             let sum = b.node("gelu", op::Add, &[raised, drawn]);
             b.bound(sum, 13);
             b.output(sum);
-            let schedule = Schedule::new(&b.build().unwrap(), false, false);
+            let schedule = Schedule::new(&b.build().unwrap(), Fusions::default());
             schedule.steps.into_iter().map(|step| (step.clipped, step.inputs[0] == x, step.output == sum)).collect()
         };
         let ends = Ends { low: Some(-8), high: Some(7) };
@@ -482,13 +610,17 @@ mod tests {
 
     #[test]
     fn a_relu_joins_its_linear_layer_where_the_protocol_gains_by_it() {
-        let names = |program: &Program, fuses_relu| -> Vec<String> {
-            Schedule::new(program, fuses_relu, false).steps.into_iter().map(|step| step.name).collect()
+        let names = |program: &Program, relu| -> Vec<String> {
+            Schedule::new(program, Fusions { relu, ..Fusions::default() })
+                .steps
+                .into_iter()
+                .map(|step| step.name)
+                .collect()
         };
         assert_eq!(names(&program(false), false), ["fc", "relu"]);
         assert_eq!(names(&program(false), true), ["fc+relu"]);
         assert_eq!(names(&program(true), true), ["fc", "relu", "sum"]);
-        let fused = Schedule::new(&program(false), true, false);
+        let fused = Schedule::new(&program(false), RELU);
         let step = &fused.steps[0];
         assert_eq!((step.truncate.unwrap().bound, step.relu.unwrap().bound, step.node), (24, 16, 0));
         assert_eq!(step.output, program(false).outputs()[0]);

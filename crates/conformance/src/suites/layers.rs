@@ -9,7 +9,7 @@ use covey_operators::{
 };
 use covey_protocols::api::Result;
 use covey_protocols::clip::Ends;
-use covey_protocols::{Comparison, Rounding, Shaped, Truncation};
+use covey_protocols::{Bias, Comparison, Rounding, Shaped, Term, Truncation};
 
 use super::{Suite, map};
 use crate::Complete;
@@ -31,6 +31,7 @@ impl Suite for Layers {
     fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         self.convolutions(bench)?;
         self.stacked_convolution(bench)?;
+        self.sums(bench)?;
         self.dense(bench)?;
         self.pools(bench)?;
         self.element_wise(bench)?;
@@ -129,6 +130,50 @@ impl Layers {
         let after = After { residual: Some(&residual), relu, ..self.shifted() };
         let z = conv2d::conv2d(bench.protocol, &x, &weight, None, after)?;
         bench.as_clear(&z)
+    }
+
+    /// Sums of two layers, shifted and rectified or not, one weight public or none.
+    fn sums<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
+        let wide = window([3, 3], [2, 2], [1; 4], [1, 1]);
+        let narrow = window([1, 1], [2, 2], [0; 4], [1, 1]);
+        let conv = |x: [usize; 4], w: [usize; 4], window: &Window, groups: usize| -> Result<_> {
+            Ok((x.to_vec(), w.to_vec(), conv2d::conv2d_geometry(&x, &w, window, groups)?))
+        };
+        let rows =
+            |x: [usize; 2], w: [usize; 2]| -> Result<_> { Ok((x.to_vec(), w.to_vec(), dense::dense_geometry(&w)?)) };
+        // A shortcut, a grouped convolution, which is computed by itself, and a recurrent layer.
+        let pairs = [
+            [conv([2, 4, 6, 5], [5, 4, 3, 3], &wide, 1)?, conv([2, 3, 6, 5], [5, 3, 1, 1], &narrow, 1)?],
+            [conv([1, 4, 5, 5], [6, 2, 3, 3], &wide, 2)?, conv([1, 3, 5, 5], [6, 3, 1, 1], &narrow, 1)?],
+            [rows([3, 7], [7, 9])?, rows([3, 9], [9, 9])?],
+        ];
+        let truncation = Truncation { bound: 21, ..self.truncation() };
+        for (index, pair) in pairs.into_iter().enumerate() {
+            for public in [false, true] {
+                let mut layers = Vec::new();
+                for (number, (x_shape, w_shape, geometry)) in pair.iter().enumerate() {
+                    let x = self.secret(bench, x_shape, &format!("summed {number}"))?;
+                    let weights = values(w_shape, 6, &format!("summed weight {number}"));
+                    let (shared, known) = (bench.input(0, w_shape, &weights)?, bench.tensor(w_shape, &weights));
+                    let source = if public && number == 1 { Operand::Public(&known) } else { Operand::Secret(&shared) };
+                    let weight = linear::prepare(bench.protocol, source, *geometry)?;
+                    let channels = if w_shape.len() == 4 { w_shape[0] } else { w_shape[1] };
+                    let biases = values(&[channels], 12, "bias");
+                    layers.push((x, weight, bench.vector(0, &biases)?, bench.tensor(&[channels], &biases)));
+                }
+                let biases = [Some(Bias::Shared(&layers[0].2)), Some(Bias::Public(&layers[1].3))];
+                for (biases, relu) in [(biases, None), (biases, Some(Comparison::new(16, true))), ([None; 2], None)] {
+                    bench.case(format!("sum {index}, public {public}, bias {}, {relu:?}", biases[0].is_some()));
+                    let terms = [0, 1].map(|number| {
+                        let (x, weight, ..) = &layers[number];
+                        Term { x, weight, bias: biases[number] }
+                    });
+                    let z = bench.protocol.linear_sum(&terms, truncation, relu)?;
+                    bench.as_clear(&z)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn dense<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {

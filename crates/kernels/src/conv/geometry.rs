@@ -153,7 +153,7 @@ impl ConvGeometry {
 
     /// Whether it is computed in tiles of 3 × 3 outputs ([`super::fast`]) where the processor has tiles: enough channels and positions to pay
     /// for the sums and differences, and not much computed past the output's edges.
-    pub(crate) fn is_fast(&self) -> bool {
+    pub fn is_fast(&self) -> bool {
         let shape = self.kernel == [3, 3] && self.strides == [1, 1] && self.dilations == [1, 1] && self.groups == 1;
         let channels = self.in_channels >= 64 && self.out_channels >= 64;
         let computed: usize = self.output().iter().map(|size| size.next_multiple_of(3)).product();

@@ -4,7 +4,7 @@ pub use covey_kernels::Placement;
 use covey_kernels::conv::ConvGeometry;
 use covey_ring::Tensor;
 
-use super::{Options, Session};
+use super::{Linear, Options, Session};
 
 /// How a right shift rounds. The program says it; no protocol changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,6 +143,19 @@ pub struct Epilogue<'a, Arith, W> {
 
 /// An [`Epilogue`] of protocol `P`.
 pub type EpilogueOf<'a, P> = Epilogue<'a, <P as Session>::Arith, <P as Session>::Word>;
+
+/// The linear map of a weight on x plus its bias, one of several that are added up.
+pub struct Term<'a, Arith, Weight, W> {
+    /// What is multiplied.
+    pub x: &'a Arith,
+    /// By this.
+    pub weight: &'a Weight,
+    /// Added to the product.
+    pub bias: Option<Bias<'a, Arith, W>>,
+}
+
+/// A [`Term`] of protocol `P`.
+pub type TermOf<'a, P> = Term<'a, <P as Session>::Arith, <P as Linear>::Weight, <P as Session>::Word>;
 
 impl<Arith, W> Default for Epilogue<'_, Arith, W> {
     fn default() -> Self {

@@ -4,7 +4,7 @@ use covey_ring::{BitTensor, Ring, Tensor, Word};
 
 use super::{
     Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Maximum, Options, Phase, Placement, ProtocolError, Result,
-    Table, TableShape, Truncation, WeightOf,
+    Table, TableShape, TermOf, Truncation, WeightOf,
 };
 use crate::clip::{Clipped, Ends};
 use crate::composed;
@@ -170,6 +170,16 @@ pub trait NonLinear: Linear {
 
     // Composed from the above; a protocol overrides what it does better, and says the same in `plan`.
 
+    /// The sum of several linear maps of one output shape, then the shift, then the ReLU.
+    fn linear_sum(
+        &mut self,
+        terms: &[TermOf<Self>],
+        truncation: Truncation,
+        relu: Option<Comparison>,
+    ) -> Result<Self::Arith> {
+        composed::linear_sum(self, terms, truncation, relu)
+    }
+
     /// floor(x · y / 2^bits + 1/2) by an exact shift; its bound is that of the product and half of 2^bits.
     fn mul_to_nearest(&mut self, x: &Self::Arith, y: &Self::Arith, truncation: Truncation) -> Result<Self::Arith> {
         composed::mul_to_nearest(self, x, y, truncation)
@@ -256,6 +266,10 @@ pub trait Costs: Session {
     /// Whether [`Linear::linear`] does a ReLU in its epilogue for less than a separate [`NonLinear::relu`]; schedules then
     /// put it there.
     const FUSES_RELU: bool = false;
+
+    /// Whether [`NonLinear::linear_sum`] is the gate of [`Linear::linear`] with its shift and ReLU, where no weight is public, rather than
+    /// composed.
+    const JOINS_LINEAR: bool = false;
 
     /// Whether [`NonLinear::mul_to_nearest`] is the gate of [`Linear::mul`] with its shift, rather than composed.
     const ROUNDS_PRODUCTS: bool = false;

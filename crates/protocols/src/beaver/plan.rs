@@ -35,7 +35,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             WeightKind::Computed if apart => Cost::default(),
             _ => opening(geometry.weights_len()),
         },
-        Gate::Linear { geometry, batch, weight, truncate, relu } => {
+        Gate::Linear { geometry, batch, weight, truncate, relu, .. } => {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
             let inputs = geometry.inputs(batch);

@@ -40,7 +40,7 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
             let sets = Sets::of_gate(gate).map_or(0, |sets| 3 * sets.bytes(gate.elements(), options));
             let working = working + sets;
             let combined = match gate {
-                Gate::Linear { geometry, batch, weight: WeightKind::Stored { .. }, truncate, relu }
+                Gate::Linear { geometry, batch, weight: WeightKind::Stored { .. }, truncate, relu, .. }
                     if (truncate.is_some() || relu.is_some()) && folding::pays_for_map(geometry, *batch) =>
                 {
                     Some(folding::memory_of_map::<W>(geometry, *batch))
@@ -48,7 +48,9 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
                 _ => None,
             };
             let inputs = match gate {
-                Gate::Linear { geometry, batch, .. } => geometry.inputs(*batch) as u64 * word,
+                Gate::Linear { geometry, other_inputs, batch, .. } => {
+                    (geometry.inputs(*batch) + other_inputs) as u64 * word
+                }
                 _ => 0,
             };
             // The inputs of a map are copied in the form that its parts multiply, three times unless the weight is public; products

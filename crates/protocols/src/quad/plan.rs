@@ -28,7 +28,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Reveal { count } => tiled(count, &|len| output::reveal_layout(len, ring)),
         Gate::Check { layers } => Cost::tiled(1, 1, 1, |_| verdict::layout(layers)),
         Gate::Opening { .. } | Gate::Prepare { .. } => Cost::default(),
-        Gate::Linear { geometry, batch, weight, truncate, relu } => {
+        Gate::Linear { geometry, batch, weight, truncate, relu, .. } => {
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
             let begins = match weight {
                 WeightKind::Public => Begins::Shared,
@@ -173,6 +173,7 @@ mod tests {
         let truncation = Truncation { bits: 10, rounding: Rounding::Exact, bound: 30 };
         let comparison = Comparison::new(31, false);
         let linear = Gate::Linear {
+            other_inputs: 0,
             geometry: Geometry::Dense { inputs: 4, outputs: 64 },
             batch: count / 64,
             weight: WeightKind::Stored { bits: 10 },

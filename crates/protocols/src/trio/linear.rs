@@ -1,18 +1,20 @@
 //! Linear maps: products of shares computed chunk by chunk, one accumulation per output, each chunk masked and sent while the next
 //! is computed; then one reshare, one shift or one clamp. Products of two secrets likewise, piece by piece.
 
+use std::borrow::Cow;
+
 use covey_kernels::{LinearWeight, Part, elementwise, vectorised};
 use covey_ring::Word;
 
 use super::share::{Arith, Role};
 use super::{StoredShare, Trio};
 use crate::api::{
-    Bias, BiasOf, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Truncation, WeightOf,
-    WeightSource,
+    Bias, BiasOf, Comparison, Epilogue, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Term,
+    TermOf, Truncation, WeightOf, WeightSource,
 };
 use crate::components::same_shape;
 use crate::composed;
-use crate::linear_map::{Applied, add_bias, public_map};
+use crate::linear_map::{Applied, add_bias, leading, public_map};
 use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 use crate::masked::select as loops;
 
@@ -114,6 +116,27 @@ impl<W: Word> Linear for Trio<W> {
 }
 
 impl<W: Word> Trio<W> {
+    /// The sum of several maps, then the shift and the ReLU: one opening where no weight is public.
+    pub(super) fn sum_of_maps(
+        &mut self,
+        terms: &[TermOf<Self>],
+        truncation: Truncation,
+        relu: Option<Comparison>,
+    ) -> Result<Arith<W>> {
+        let geometries: Vec<Geometry> = terms.iter().map(|term| term.weight.geometry).collect();
+        let public = terms.iter().any(|term| term.weight.public);
+        let Some(leading) = leading(&geometries).filter(|_| !public) else {
+            return composed::linear_sum(self, terms, truncation, relu);
+        };
+        let epilogue = Epilogue { truncate: Some(truncation), relu, ..Epilogue::default() };
+        for Term { x, weight, bias } in terms {
+            Epilogue { bias: *bias, ..epilogue }.applied(&weight.geometry, *x)?;
+        }
+        let fuses = self.party.options.adder.fuses();
+        let result = self.sum(terms, leading, &epilogue)?;
+        composed::then_relu(self, result, relu.filter(|_| !fuses))
+    }
+
     /// x · y, and with a shift behind it `added` before that.
     pub(super) fn product_and(
         &mut self,
@@ -143,44 +166,53 @@ impl<W: Word> Trio<W> {
 
     /// The map and what of its epilogue joins the gate.
     fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
-        let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
-        let chunks = chunks(&weight.geometry, batch);
         let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
         let plain = epilogue.truncate.is_none() && relu.is_none();
         if plain && weight.public {
+            let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
+            let chunks = chunks(&weight.geometry, batch);
             let mut out = public_map::<Self>(x, &weight.kernel, &shape, batch, self.party.computes());
             add_bias(self, &epilogue.bias, &chunks, [&mut out.first, &mut out.second]);
             return Ok(out);
         }
-        let difference: Vec<W>;
-        let (x_first, x_second) = (x.first.data(), x.second.data());
-        let xs = match (weight.public, self.party.role) {
-            // The sum of both components is all that a shift or clamp of a share needs.
-            (true, _) => {
-                difference = self.computed(x.len(), |out| elementwise::add(out, x_first, x_second));
-                vec![&difference[..]]
-            }
-            (false, Role::P0) => {
-                difference = self.computed(x.len(), |out| elementwise::sub(out, x_second, x_first));
-                vec![&difference[..], x_first]
-            }
-            (false, Role::P1) => vec![x_first, x_second],
-            (false, _) => vec![x_first],
-        };
+        self.sum(&[Term { x, weight, bias: epilogue.bias }], 0, epilogue)
+    }
+
+    /// The sum of maps of one output shape with what follows, cut as the one at `leading` is.
+    fn sum(&mut self, terms: &[TermOf<Self>], leading: usize, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
+        let Term { x, weight, .. } = terms[leading];
+        let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
+        let chunks = chunks(&weight.geometry, batch);
+        let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
+        let plain = epilogue.truncate.is_none() && relu.is_none();
         let (role, opens) = (self.party.role, !weight.public && !plain);
         let scale = epilogue.scale();
-        let mut running = weight.kernel.running(batch, &xs, &chunks);
+        let multiplied: Vec<_> = terms.iter().map(|term| self.multiplied(term.x, term.weight.public)).collect();
+        let maps = terms.iter().zip(&multiplied);
+        let mut maps: Vec<_> = maps
+            .map(|(term, xs)| {
+                term.weight.kernel.running(batch, &xs.iter().map(|x| &x[..]).collect::<Vec<_>>(), &chunks)
+            })
+            .collect();
         let mut scratch = Vec::new();
         let own = |index: usize, out: &mut [W]| {
             let chunk = &chunks[index];
-            running.chunk(index, out);
+            for (term, map) in maps.iter_mut().enumerate() {
+                if term == 0 {
+                    map.chunk(index, out);
+                } else {
+                    scratch.resize(chunk.len(), W::ZERO);
+                    map.chunk(index, &mut scratch);
+                    elementwise::add_assign(out, &scratch);
+                }
+            }
             if plain {
                 return;
             }
             if opens && role == Role::P0 {
                 elementwise::neg_assign(out);
             }
-            for part in added(role, opens, epilogue.bias.as_ref()) {
+            for part in terms.iter().flat_map(|term| added(role, opens, term.bias.as_ref())) {
                 chunk.add_bias(part, out);
             }
             let residual = epilogue.residual.map(Bias::Shared);
@@ -193,6 +225,20 @@ impl<W: Word> Trio<W> {
             add_bias(self, &epilogue.bias, &chunks, [&mut out.first, &mut out.second]);
         }
         Ok(out)
+    }
+
+    /// What the parts of a weight multiply of x.
+    fn multiplied<'a>(&self, x: &'a Arith<W>, public: bool) -> Vec<Cow<'a, [W]>> {
+        let (first, second) = (x.first.data(), x.second.data());
+        match (public, self.party.role) {
+            // The sum of both components is all that a shift or clamp of a share needs.
+            (true, _) => vec![self.computed(x.len(), |out| elementwise::add(out, first, second)).into()],
+            (false, Role::P0) => {
+                vec![self.computed(x.len(), |out| elementwise::sub(out, second, first)).into(), first.into()]
+            }
+            (false, Role::P1) => vec![first.into(), second.into()],
+            (false, _) => vec![first.into()],
+        }
     }
 
     /// What `compute` writes, or zeros where this party computes nothing.

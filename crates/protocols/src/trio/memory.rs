@@ -32,7 +32,9 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
             };
             let working = working + sets + more;
             let inputs = match gate {
-                Gate::Linear { geometry, batch, .. } => geometry.inputs(*batch) as u64 * word,
+                Gate::Linear { geometry, other_inputs, batch, .. } => {
+                    (geometry.inputs(*batch) + other_inputs) as u64 * word
+                }
                 _ => 0,
             };
             let public = matches!(gate, Gate::Linear { weight: WeightKind::Public, .. });

@@ -11,7 +11,7 @@ use super::table::{self, Entries, TablePlan};
 use super::widen::Widen;
 use super::{Trio, bits, comparison, convert, fused, lookup, truncate};
 use crate::api::{
-    Comparison, Costs, Local, Maximum, NonLinear, Result, Session, Shaped, Table, TableShape, Truncation,
+    Comparison, Costs, Local, Maximum, NonLinear, Result, Session, Shaped, Table, TableShape, TermOf, Truncation,
 };
 use crate::clip::Clipped;
 use crate::components::{one_plane, same_planes};
@@ -23,6 +23,15 @@ use crate::masked::subsets::Reversed;
 use crate::party::Party;
 
 impl<W: Word> NonLinear for Trio<W> {
+    fn linear_sum(
+        &mut self,
+        terms: &[TermOf<Self>],
+        truncation: Truncation,
+        relu: Option<Comparison>,
+    ) -> Result<Arith<W>> {
+        self.sum_of_maps(terms, truncation, relu)
+    }
+
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncation)?;
         match ShiftPlan::choose(truncation, false, self.party.ring, &self.party.options, x.len()) {

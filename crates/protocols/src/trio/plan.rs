@@ -36,7 +36,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::OpenBits { count, planes } => tiled(count, &io::open_plane_layout).repeated(planes),
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
         Gate::Check { .. } | Gate::Opening { .. } | Gate::Prepare { .. } => Cost::default(),
-        Gate::Linear { geometry, batch, weight, truncate, relu } => {
+        Gate::Linear { geometry, batch, weight, truncate, relu, .. } => {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
             product(lens, public, (truncate, relu), ring, options)
@@ -118,6 +118,7 @@ fn product(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Ring
 impl<W: Word> Costs for Trio<W> {
     const NAME: &'static str = "trio";
     const FUSES_RELU: bool = true;
+    const JOINS_LINEAR: bool = true;
     const ROUNDS_PRODUCTS: bool = true;
 
     fn narrows(comparison: Comparison, ring: Ring, options: &Options) -> Option<u32> {

@@ -300,7 +300,7 @@ pub(super) fn plan<W: Word>(gate: &Gate, ring: Ring, options: &Options) -> Cost 
         Gate::OpenBits { count, planes } => tiled(count, &|len| io::open_planes_layout(len, planes)),
         Gate::Reveal { count } => tiled(count, &|len| io::reveal_layout(len, ring)),
         Gate::Check { .. } | Gate::Opening { .. } | Gate::Prepare { .. } => Cost::default(),
-        Gate::Linear { geometry, batch, weight, truncate, relu } => {
+        Gate::Linear { geometry, batch, weight, truncate, relu, .. } => {
             let by_lattice = lattice::chosen(&geometry, batch, weight, ring, options);
             let product = match (weight, by_lattice) {
                 (WeightKind::Public, _) => Cost::default(),

@@ -100,7 +100,7 @@ fn check_ring<W: Word>(ring: Ring, count: usize, adders: &[Adder]) {
 
 /// What [`times_one`] costs.
 fn linear_gate(count: usize, weight: WeightKind, truncate: Option<Truncation>, relu: Comparison) -> Gate {
-    Gate::Linear { geometry: ONE_WEIGHT, batch: count, weight, truncate, relu: Some(relu) }
+    Gate::Linear { geometry: ONE_WEIGHT, other_inputs: 0, batch: count, weight, truncate, relu: Some(relu) }
 }
 
 /// Every form of the fused gate at values around its bounds, at each width of comparison.

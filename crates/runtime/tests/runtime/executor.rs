@@ -16,12 +16,17 @@ use covey_ring::{Ring, Tensor};
 use covey_runtime::clear::{ClearRunner, run_clear};
 use covey_runtime::plan::plan;
 use covey_runtime::session::supports;
-use covey_runtime::{Profile, RuntimeError, Schedule, check_batch};
+use covey_runtime::{Fusions, Profile, RuntimeError, Schedule, check_batch};
 
 const RING: Ring = Ring::Pow2(32);
 
 fn input(batch: usize) -> Tensor<u64> {
     tensor(RING, &[batch, 2, 6, 6], &integers(99, batch * 72, 256))
+}
+
+/// The steps of the clear protocol.
+fn unfused(program: &Program) -> Schedule {
+    Schedule::new(program, Fusions { relu: Clear::FUSES_RELU, ..Fusions::default() })
 }
 
 fn signed(x: &Tensor<u64>) -> Vec<i64> {
@@ -89,7 +94,7 @@ fn a_cnn_in_the_clear_is_its_loops() {
 #[test]
 fn steps_fuse_products_with_their_shifts_and_free_values() {
     let program = cnn(RING);
-    let schedule = Schedule::new(&program, Clear::FUSES_RELU, false);
+    let schedule = unfused(&program);
     let names: Vec<&str> = schedule.steps().iter().map(|step| step.name.as_str()).collect();
     assert_eq!(names, ["conv1", "relu1", "pool1", "pool2", "pool2", "add", "flatten", "fc", "class"]);
     assert_eq!(schedule.steps()[0].truncate.unwrap().bound, 23);
@@ -113,7 +118,7 @@ fn a_product_read_twice_is_not_fused() {
     let rest = b.node("rest", op::Sub, &[square, up]);
     b.output(rest);
     let program = Arc::new(b.build().unwrap());
-    let schedule = Schedule::new(&program, Clear::FUSES_RELU, false);
+    let schedule = unfused(&program);
     assert_eq!(schedule.steps().len(), 4);
     let weights = weights(&program, 1);
     let x = tensor(RING, &[1, 4], &[3, -17, 100, 255]);
