@@ -56,8 +56,55 @@ fn branches(ring: Ring) -> Arc<Program> {
     Arc::new(b.build().unwrap())
 }
 
+/// Layers so wide that Quad checks what they open by combinations: of positions in one grid, of positions in two grids, which it computes
+/// one by one, and of rows.
+fn wide_branches(ring: Ring) -> Arc<Program> {
+    const CHANNELS: usize = 192;
+    let mut b = ProgramBuilder::new("wide branches", ring);
+    let (x, y) = (b.input("x", &[CHANNELS, 16, 12], 8), b.input("y", &[CHANNELS, 32, 24], 8));
+    let rows = b.input("rows", &[40, CHANNELS], 8);
+    [x, y, rows].into_iter().for_each(|input| b.bound(input, 5));
+    let mut layer = |b: &mut ProgramBuilder, name: &str, x, window: Option<Window>| {
+        let shape = match &window {
+            Some(window) => vec![CHANNELS, CHANNELS, window.kernel[0], window.kernel[1]],
+            None => vec![CHANNELS, CHANNELS],
+        };
+        let (w, bias) = (b.parameter(&format!("{name}.weight"), &shape, 8), b.parameter(name, &[CHANNELS], 16));
+        b.bound(w, 6);
+        b.bound(bias, 12);
+        let result = match window {
+            Some(window) => b.node(name, op::Conv2d { window, groups: 1 }, &[x, w, bias]),
+            None => b.node(name, op::Dense, &[x, w, bias]),
+        };
+        b.bound(result, 23);
+        result
+    };
+    let turned = b.node("turned", op::Pad { before: vec![0, 0, 1, 1], after: vec![0, 0, 1, 1], value: 0 }, &[x]);
+    b.bound(turned, 5);
+    let pairs = [
+        ("strided", [(x, Some(Window::square(3, 1, 1))), (y, Some(Window::square(1, 2, 0)))]),
+        ("padded", [(turned, Some(Window::square(3, 1, 0))), (y, Some(Window::square(1, 2, 0)))]),
+        ("rows", [(rows, None), (rows, None)]),
+    ];
+    for (name, [one, other]) in pairs {
+        let one = layer(&mut b, &format!("{name}.one"), one.0, one.1);
+        let other = layer(&mut b, &format!("{name}.other"), other.0, other.1);
+        let sum = b.node(name, op::Add, &[one, other]);
+        b.bound(sum, 24);
+        let shifted = b.node(name, op::Truncate { bits: 12, rounding: Rounding::Exact }, &[sum]);
+        b.bound(shifted, 12);
+        let relu = b.node(name, op::Relu, &[shifted]);
+        b.bound(relu, 12);
+        b.output(relu);
+    }
+    Arc::new(b.build().unwrap())
+}
+
 fn case(ring: Ring, batch: usize) -> Case {
-    let program = branches(ring);
+    of_program(branches(ring), batch)
+}
+
+fn of_program(program: Arc<Program>, batch: usize) -> Case {
     let weights = programs::weights(&program).unwrap();
     let inputs = (0..2).map(|number| programs::inputs(&program, batch, number)).collect();
     Case { program, weights, inputs }
@@ -75,7 +122,7 @@ fn they_are_one_step_each() {
 #[test]
 fn sums_of_layers() {
     let ring = Ring::Pow2(32);
-    let far = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000, ..NetworkProfile::default() };
+    let far = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
     let options = [
         Options { adder: Adder::FewestBytes, ..Options::default() },
         Options { adder: Adder::Ripple, ..Options::default() },
@@ -97,4 +144,9 @@ fn sums_of_layers_in_quad() {
     let ring = Ring::Pow2(32);
     let session = Session::<QuadHarness<u32>>::new(Transport::Memory, ring, Options::default());
     conform(&session, &case(ring, 9), &RUNS).unwrap();
+    for adder in [Adder::FewestBytes, Adder::LogDepth] {
+        let session =
+            Session::<QuadHarness<u32>>::new(Transport::Memory, ring, Options { adder, ..Options::default() });
+        conform(&session, &of_program(wide_branches(ring), 1), &RUNS).unwrap();
+    }
 }

@@ -454,6 +454,8 @@ pub struct CostModel {
     pub fuses_relu: bool,
     /// [`Costs::JOINS_LINEAR`].
     pub joins_linear: bool,
+    /// [`Costs::leading`].
+    pub leading: fn(&[(Geometry, WeightKind)], usize) -> Option<usize>,
     /// [`Costs::opens_operands`].
     pub opens_operands: fn(&Options) -> bool,
     /// [`Costs::ROUNDS_PRODUCTS`].
@@ -486,6 +488,7 @@ impl CostModel {
             element_bytes: P::Word::BYTES,
             fuses_relu: P::FUSES_RELU,
             joins_linear: P::JOINS_LINEAR,
+            leading: P::leading,
             opens_operands: P::opens_operands,
             rounds_products: P::ROUNDS_PRODUCTS,
             fuses_clip: P::fuses_clip,

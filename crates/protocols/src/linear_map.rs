@@ -1,26 +1,28 @@
 //! What the linear maps of all protocols have in common: sizes, and what may follow them.
 
-use covey_kernels::{Chunk, LinearWeight, Part};
+use covey_kernels::{Chunk, LinearWeight, Part, Running, elementwise};
 use covey_ring::{Tensor, Word};
 
 use crate::api::{
     Bias, BiasOf, Comparison, Epilogue, Geometry, MatmulShape, Placement, ProtocolError, Result, Shaped, Truncation,
-    WeightSource,
+    WeightKind, WeightSource,
 };
 use crate::components::{Additive, Components};
 
-/// Which of several maps of one output shape a gate is cut into pieces by that computes their sum; none where no gate does that. It follows
+/// Which of several maps of one output shape a gate is cut into pieces by that opens their sum; none where no gate does that. It follows
 /// from sizes alone.
-pub(crate) fn leading(geometries: &[Geometry]) -> Option<usize> {
+pub(crate) fn leading(maps: &[(Geometry, WeightKind)]) -> Option<usize> {
+    let (first, _) = maps.first()?;
     let dense = |geometry: &Geometry| matches!(geometry, Geometry::Dense { .. });
-    let alike = geometries.iter().all(|geometry| {
+    let alike = maps.iter().all(|(geometry, kind)| {
         // The channels of groups are cut as the groups are.
         let grouped = matches!(geometry, Geometry::Conv2d(conv) if conv.groups != 1);
-        !grouped && dense(geometry) == dense(&geometries[0]) && geometry.outputs(1) == geometries[0].outputs(1)
+        let same = dense(geometry) == dense(first) && geometry.outputs(1) == first.outputs(1);
+        same && !grouped && *kind != WeightKind::Public
     });
     // Positions of a fast convolution are cut between its bands, those of others anywhere.
-    let fast = |geometry: &Geometry| matches!(geometry, Geometry::Conv2d(conv) if conv.is_fast());
-    (alike && geometries.len() > 1).then(|| geometries.iter().position(fast).unwrap_or(0))
+    let fast = |(geometry, _): &(Geometry, WeightKind)| matches!(geometry, Geometry::Conv2d(conv) if conv.is_fast());
+    alike.then(|| maps.iter().position(fast).unwrap_or(0))
 }
 
 /// What a map makes of a tensor.
@@ -132,6 +134,17 @@ pub(crate) fn public_map<P: Additive>(
     })
 }
 
+/// Chunk `index` of the sum of several maps.
+pub(crate) fn add_chunks<W: Word>(maps: &mut [Running<W>], index: usize, scratch: &mut Vec<W>, out: &mut [W]) {
+    let [first, others @ ..] = maps else { return };
+    first.chunk(index, out);
+    for map in others {
+        scratch.resize(out.len(), W::ZERO);
+        map.chunk(index, scratch);
+        elementwise::add_assign(out, scratch);
+    }
+}
+
 /// Adds the bias to the components of a map's output.
 pub(crate) fn add_bias<P: Additive, const N: usize>(
     protocol: &P,
@@ -156,6 +169,16 @@ pub(crate) fn add_bias<P: Additive, const N: usize>(
 }
 
 impl<Arith: Shaped, StoredShare: Shaped, W: Word> WeightSource<'_, Arith, StoredShare, W> {
+    /// Its kind. No bound of a stored weight is known.
+    pub(crate) fn kind(&self) -> WeightKind {
+        match self {
+            WeightSource::Shared(_) => WeightKind::Shared,
+            WeightSource::Computed(_) => WeightKind::Computed,
+            WeightSource::Stored(_) => WeightKind::Stored { bits: W::BITS },
+            WeightSource::Public(_) => WeightKind::Public,
+        }
+    }
+
     /// Refuses a source of another size than the map's weight: a defect in the caller, as programs are validated.
     pub(crate) fn check(&self, geometry: &Geometry) -> Result<()> {
         let shape = match self {

@@ -14,7 +14,6 @@ use crate::api::{
 use crate::clip::{Clipped, Ends};
 use crate::composed;
 use crate::cost::{CHECK, Cost, CostModel, Gate, OtCount, WEIGHTS};
-use crate::linear_map::leading;
 use crate::masked::lookup::Sets;
 use crate::memory::{Dealt, Held, Ledger, Moments, Room, Token};
 
@@ -427,10 +426,10 @@ impl NonLinear for Planner {
         truncation: Truncation,
         relu: Option<Comparison>,
     ) -> Result<PlannedTensor> {
-        let geometries: Vec<Geometry> = terms.iter().map(|term| term.weight.geometry).collect();
-        let public = terms.iter().any(|term| term.weight.kind == WeightKind::Public);
-        let joins = self.model.joins_linear && !public;
-        let Some(leading) = leading(&geometries).filter(|_| joins) else {
+        let maps: Vec<_> = terms.iter().map(|term| (term.weight.geometry, term.weight.kind)).collect();
+        let Term { x, weight, .. } = terms.first().ok_or(ProtocolError::Internal("a sum of no linear maps"))?;
+        let batch = Epilogue::<_, u64>::default().applied(&weight.geometry, *x)?.batch;
+        let Some(leading) = (self.model.leading)(&maps, batch) else {
             return composed::linear_sum(self, terms, truncation, relu);
         };
         let Term { x, weight, bias } = &terms[leading];

@@ -5,7 +5,7 @@ use covey_protocols::clip::Ends;
 use covey_protocols::parts::*;
 use covey_protocols::quad::{Arith, Bool, Quad};
 use covey_protocols::{
-    Bias, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Placement, ProtocolError, Rounding, Truncation,
+    Bias, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Placement, ProtocolError, Rounding, Term, Truncation,
     WeightSource,
 };
 use covey_ring::{Ring, Tensor, Word};
@@ -99,7 +99,7 @@ pub struct Results<W> {
 }
 
 /// Words that are opened.
-pub const RESULTS: usize = 106;
+pub const RESULTS: usize = 110;
 
 /// Number of the first node in which anything is opened.
 pub const OPENINGS: u32 = 1000;
@@ -209,6 +209,10 @@ impl<W: Word> Walk<'_, W> {
             }
         }
 
+        let terms = [(&row, &stored, Some(Bias::Shared(&vector))), (&residual, &shared, Some(Bias::Public(constant)))];
+        let terms = terms.map(|(x, weight, bias)| Term { x, weight, bias });
+        results.push(self.at("sum, shift, ReLU", |party| party.linear_sum(&terms, exact, Some(any)))?);
+
         let repeated = |party: &mut Quad<W>, of: &Arith<W>, shape: &[usize]| {
             let indices: Vec<u32> = (0..shape.iter().product::<usize>()).map(|i| (i % LEN) as u32).collect();
             party.gather(of, &indices, shape)
@@ -229,6 +233,13 @@ impl<W: Word> Walk<'_, W> {
             let mapped = self.party.reshape(&mapped, &[1, ROWS * OUTPUTS]);
             results.push(self.party.sum_last(&mapped)?);
         }
+
+        let others = repeated(self.party, other, &[ROWS, INPUTS])?;
+        let terms = [(&rows, None), (&others, Some(Bias::Shared(&bias)))];
+        let terms = terms.map(|(x, bias)| Term { x, weight: &stored_wide, bias });
+        let summed = self.at("wide sum, shift", |party| party.linear_sum(&terms, exact, None))?;
+        let summed = self.party.reshape(&summed, &[1, ROWS * OUTPUTS]);
+        results.push(self.party.sum_last(&summed)?);
 
         let shape = MatmulShape { batch: 1, rows: 1, inner: LEN, columns: 1 };
         results.push(self.at("matrix product", |party| party.matmul(x, y, shape, None))?);

@@ -97,6 +97,11 @@ impl Positions {
         (batch * height * width).next_multiple_of(STEP)
     }
 
+    /// Whether the places of both convolutions, of as many output channels and positions, are the same.
+    pub fn are_alike(one: &ConvGeometry, other: &ConvGeometry) -> bool {
+        (one.output(), one.grid()) == (other.output(), other.grid())
+    }
+
     /// Adds to `out`, `[out_channels, COUNT]`, the combinations of an output of which `words` is the chunk `chunk`.
     ///
     /// # Panics

@@ -4,7 +4,7 @@ use covey_ring::{BitTensor, Ring, Tensor, Word};
 
 use super::{
     Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Maximum, Options, Phase, Placement, ProtocolError, Result,
-    Table, TableShape, TermOf, Truncation, WeightOf,
+    Table, TableShape, TermOf, Truncation, WeightKind, WeightOf,
 };
 use crate::clip::{Clipped, Ends};
 use crate::composed;
@@ -267,12 +267,16 @@ pub trait Costs: Session {
     /// put it there.
     const FUSES_RELU: bool = false;
 
-    /// Whether [`NonLinear::linear_sum`] is the gate of [`Linear::linear`] with its shift and ReLU, where no weight is public, rather than
-    /// composed.
+    /// Whether [`NonLinear::linear_sum`] is ever the gate of [`Linear::linear`] with its shift and ReLU, rather than composed.
     const JOINS_LINEAR: bool = false;
 
     /// Whether [`NonLinear::mul_to_nearest`] is the gate of [`Linear::mul`] with its shift, rather than composed.
     const ROUNDS_PRODUCTS: bool = false;
+
+    /// Of these maps of `batch` images or rows, the one whose pieces the gate of their sum is computed in; none where it is composed.
+    fn leading(_maps: &[(Geometry, WeightKind)], _batch: usize) -> Option<usize> {
+        None
+    }
 
     /// Whether products open their operands apart ([`Gate::Opening`]), so that one opening serves all products of a value.
     fn opens_operands(_options: &Options) -> bool {

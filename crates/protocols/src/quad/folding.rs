@@ -27,7 +27,7 @@ use covey_ring::Word;
 
 use super::StoredShare;
 use super::share::{Arith, Role};
-use crate::api::{Geometry, MatmulShape, Placement};
+use crate::api::{Geometry, MatmulShape, Placement, WeightKind};
 use crate::masked::seed::Mask;
 use crate::randomness::{DrawKeys, DrawPosition, Generators};
 
@@ -71,6 +71,23 @@ pub(super) fn pays_for_map(geometry: &Geometry, batch: usize) -> bool {
             conv.groups == 1 && pays_for_positions(Positions::places(conv, batch), depth, outputs)
         }
         Geometry::Dense { .. } => pays(batch, depth, outputs, USES),
+    }
+}
+
+/// Whether the opening of a sum of maps is checked so, or by element: none where some maps would be and others not, or where they are combined
+/// at different places.
+pub(super) fn pays_for_sum(maps: &[(Geometry, WeightKind)], batch: usize) -> Option<bool> {
+    let (first, _) = maps.first()?;
+    let pays = |(geometry, kind): &(Geometry, WeightKind)| {
+        matches!(kind, WeightKind::Stored { .. }) && pays_for_map(geometry, batch)
+    };
+    let alike = |(geometry, _): &(Geometry, WeightKind)| match (first, geometry) {
+        (Geometry::Conv2d(one), Geometry::Conv2d(other)) => Positions::are_alike(one, other),
+        _ => true,
+    };
+    match maps.iter().filter(|map| pays(map)).count() {
+        0 => Some(false),
+        count => (count == maps.len() && maps.iter().all(alike)).then_some(true),
     }
 }
 

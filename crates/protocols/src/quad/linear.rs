@@ -12,12 +12,12 @@ use super::share::{Arith, Role};
 use super::stream::Compared;
 use super::{Quad, StoredShare};
 use crate::api::{
-    Bias, BiasOf, Comparison, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Truncation,
-    WeightOf, WeightSource,
+    Bias, BiasOf, Comparison, Costs, Epilogue, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped,
+    Term, TermOf, Truncation, WeightKind, WeightOf, WeightSource,
 };
 use crate::components::same_shape;
 use crate::composed;
-use crate::linear_map::{Applied, add_bias, public_map};
+use crate::linear_map::{Applied, add_bias, add_chunks, public_map};
 use crate::masked::fused::Task;
 use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 use crate::masked::seed::Mask;
@@ -33,7 +33,7 @@ use crate::randomness::DrawKeys;
 /// | P3 | λ', V' - λ' | λ | -V, -λ |
 pub struct Weight<W> {
     geometry: Geometry,
-    public: bool,
+    kind: WeightKind,
     kernel: LinearWeight<W>,
     /// Of a stored weight: what combinations of its columns are computed from, and those that were last.
     source: Option<Source<W>>,
@@ -42,7 +42,7 @@ pub struct Weight<W> {
 
 impl<W: Word> Weight<W> {
     pub(super) fn new(role: Role, source: WeightOf<Quad<W>>, geometry: Geometry, placement: Placement) -> Result<Self> {
-        let public = matches!(source, WeightSource::Public(_));
+        let kind = source.kind();
         source.check(&geometry)?;
         let kept = match &source {
             WeightSource::Stored(stored) => Source::new(role, stored, &geometry),
@@ -63,7 +63,11 @@ impl<W: Word> Weight<W> {
         };
         let kernel = geometry.kernel(parts, placement);
         let source = kept.map(|source| source.beside(&kernel));
-        Ok(Weight { kernel, geometry, public, source, folded: Mutex::new(None) })
+        Ok(Weight { kernel, geometry, kind, source, folded: Mutex::new(None) })
+    }
+
+    fn public(&self) -> bool {
+        self.kind == WeightKind::Public
     }
 
     /// Memory it takes.
@@ -193,32 +197,70 @@ impl<W: Word> Linear for Quad<W> {
 }
 
 impl<W: Word> Quad<W> {
+    /// The sum of several maps, then the shift and the ReLU: one opening where all are checked in one way.
+    pub(super) fn sum_of_maps(
+        &mut self,
+        terms: &[TermOf<Self>],
+        truncation: Truncation,
+        relu: Option<Comparison>,
+    ) -> Result<Arith<W>> {
+        let epilogue = Epilogue { truncate: Some(truncation), relu, ..Epilogue::default() };
+        let mut batch = 0;
+        for Term { x, weight, bias } in terms {
+            batch = Epilogue { bias: *bias, ..epilogue }.applied(&weight.geometry, *x)?.batch;
+        }
+        let maps: Vec<_> = terms.iter().map(|term| (term.weight.geometry, term.weight.kind)).collect();
+        let Some(leading) = Self::leading(&maps, batch) else {
+            return composed::linear_sum(self, terms, truncation, relu);
+        };
+        let fuses = self.party.options.adder.fuses();
+        let result = self.sum(terms, leading, &epilogue)?;
+        composed::then_relu(self, result, relu.filter(|_| !fuses))
+    }
+
     /// The map and what of its epilogue joins the gate.
     fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
-        let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
-        let chunks = chunks(&weight.geometry, batch);
         let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
         let plain = epilogue.truncate.is_none() && relu.is_none();
-        if plain && weight.public {
+        if plain && weight.public() {
+            let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
+            let chunks = chunks(&weight.geometry, batch);
             let mut out = public_map::<Self>(x, &weight.kernel, &shape, batch, self.party.computes());
             let Arith { inner, extra } = &mut out;
             add_bias(self, &epilogue.bias, &chunks, [&mut inner.first, &mut inner.second, extra]);
             return Ok(out);
         }
-        let (role, opens) = (self.party.role, !weight.public && !plain);
+        self.sum(&[Term { x, weight, bias: epilogue.bias }], 0, epilogue)
+    }
+
+    /// The sum of maps of one output shape with what follows, cut as the one at `leading` is.
+    fn sum(&mut self, terms: &[TermOf<Self>], leading: usize, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
+        let Term { x, weight, .. } = terms[leading];
+        let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
+        let chunks = chunks(&weight.geometry, batch);
+        let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
+        let plain = epilogue.truncate.is_none() && relu.is_none();
+        let (role, opens) = (self.party.role, !weight.public() && !plain);
         let scale = epilogue.scale();
-        let folded = if opens { weight.folded(role, batch, self.party.runs.lasting()) } else { None };
-        let inputs = self.inputs(x, weight.public, folded.is_some());
+        let folded = |term: &TermOf<Self>| term.weight.folded(role, batch, self.party.runs.lasting());
+        let folded: Option<Vec<_>> = if opens { terms.iter().map(folded).collect() } else { None };
+        let inputs: Vec<_> =
+            terms.iter().map(|term| self.inputs(term.x, term.weight.public(), folded.is_some())).collect();
         let residual = epilogue.residual.map(Bias::Shared);
-        let added =
-            [own_of, aside_of].map(|of| (of(role, opens, epilogue.bias.as_ref()), of(role, opens, residual.as_ref())));
+        let biases = || terms.iter().map(|term| term.bias.as_ref());
+        let added = [own_of, aside_of].map(|of| {
+            let biases: Vec<_> = biases().flat_map(|bias| of(role, opens, bias)).collect();
+            (biases, of(role, opens, residual.as_ref()))
+        });
         let part = |aside: bool| {
-            let (inputs, chunks, (bias, residual)) = (&inputs, &chunks, &added[usize::from(aside)]);
-            let mut running = weight.kernel.running(batch, &inputs.of(aside), chunks);
+            let (chunks, (biases, residual)) = (&chunks, &added[usize::from(aside)]);
+            let maps = terms.iter().zip(&inputs);
+            let mut maps: Vec<_> =
+                maps.map(|(term, inputs)| term.weight.kernel.running(batch, &inputs.of(aside), chunks)).collect();
             let mut scratch = Vec::new();
             move |index: usize, out: &mut [W]| {
                 let chunk = &chunks[index];
-                running.chunk(index, out);
+                add_chunks(&mut maps, index, &mut scratch, out);
                 if plain {
                     return;
                 }
@@ -226,30 +268,39 @@ impl<W: Word> Quad<W> {
                 if opens && !aside && !role.is_online() {
                     elementwise::neg_assign(out);
                 }
-                bias.iter().for_each(|part| chunk.add_bias(part, out));
+                biases.iter().for_each(|part| chunk.add_bias(part, out));
                 residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut scratch, out));
             }
         };
         let pieces = by_chunks(&chunks, part(false));
         if let Some(folded) = folded {
-            let taken = [epilogue.bias.as_ref(), residual.as_ref()].map(|addend| taken_of(role, addend));
-            let [bias, residual] = taken;
-            let mut fold = FoldedMap::new(&folded, role, self.party.runs.lasting(), batch, &chunks, |piece, words| {
+            let keys = self.party.runs.lasting();
+            let biases: Vec<_> = biases().flat_map(|bias| taken_of(role, bias)).collect();
+            let residual = taken_of(role, residual.as_ref());
+            let mut fold = FoldedMap::new(&folded[leading], role, keys, batch, &chunks, |piece, words| {
                 // Less what is added: everything changes its sign twice.
                 let chunk: &Chunk = &chunks[piece];
                 elementwise::neg_assign(words);
-                bias.iter().for_each(|part| chunk.add_bias(part, words));
+                biases.iter().for_each(|part| chunk.add_bias(part, words));
                 residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut Vec::new(), words));
                 elementwise::neg_assign(words);
             });
             let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
             let out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
-            let sums = fold.finish(x, self.party.computes());
+            let (computes, keys) = (self.party.computes(), self.party.runs.lasting());
+            let mut sums = fold.finish(x, computes);
+            for (term, folded) in
+                terms.iter().zip(&folded).enumerate().filter(|(i, _)| *i != leading).map(|(_, both)| both)
+            {
+                // Both are combined alike, so that one sum of the messages serves all.
+                let others = FoldedMap::new(folded, role, keys, batch, &chunks, |_, _| {}).finish(term.x, computes);
+                sums.iter_mut().zip(&others).for_each(|(sum, other)| elementwise::add_assign(sum, other));
+            }
             let ring = self.opened_ring(epilogue.truncate, relu);
             self.verify_folded(sums, ring)?;
             return Ok(out);
         }
-        let compared = if weight.public { Compared::Sharing } else { Compared::ByElement(part(true)) };
+        let compared = if weight.public() { Compared::Sharing } else { Compared::ByElement(part(true)) };
         let mut out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
         if plain {
             let Arith { inner, extra } = &mut out;

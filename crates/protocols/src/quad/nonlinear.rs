@@ -7,13 +7,22 @@ use super::audit::Site;
 use super::share::{Arith, Bool};
 use super::stream::Opening;
 use super::{Quad, bits, convert, fused, truncate};
-use crate::api::{Comparison, NonLinear, Result, Shaped, Truncation};
+use crate::api::{Comparison, NonLinear, Result, Shaped, TermOf, Truncation};
 use crate::components::{one_plane, same_planes};
 use crate::composed;
 use crate::masked::fused::Task;
 use crate::trio;
 
 impl<W: Word> NonLinear for Quad<W> {
+    fn linear_sum(
+        &mut self,
+        terms: &[TermOf<Self>],
+        truncation: Truncation,
+        relu: Option<Comparison>,
+    ) -> Result<Arith<W>> {
+        self.sum_of_maps(terms, truncation, relu)
+    }
+
     fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {
         self.looked_up(x, tables)
     }

@@ -6,10 +6,10 @@ use covey_ring::{Ring, Word};
 use super::bits::{AllBitsPlan, SignPlan, and_layout};
 use super::share::Role;
 use super::{Quad, convert, folding, fused, input, lookup, memory, output, product, truncate, verdict};
-use crate::api::{Costs, Options, WeightKind};
+use crate::api::{Costs, Geometry, Options, WeightKind};
 use crate::composed;
 use crate::cost::{Cost, Gate};
-use crate::linear_map::Follows;
+use crate::linear_map::{Follows, leading};
 use crate::machine::Layout;
 use crate::masked::fused::Task;
 use crate::masked::lookup::Sets;
@@ -137,6 +137,11 @@ fn product(lens: Vec<usize>, begins: Begins, (truncate, relu): Follows, ring: Ri
 impl<W: Word> Costs for Quad<W> {
     const NAME: &'static str = "quad";
     const FUSES_RELU: bool = true;
+    const JOINS_LINEAR: bool = true;
+
+    fn leading(maps: &[(Geometry, WeightKind)], batch: usize) -> Option<usize> {
+        leading(maps).filter(|_| folding::pays_for_sum(maps, batch).is_some())
+    }
 
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan(gate, ring, options)

@@ -10,11 +10,11 @@ use super::share::{Arith, Role};
 use super::{StoredShare, Trio};
 use crate::api::{
     Bias, BiasOf, Comparison, Epilogue, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Term,
-    TermOf, Truncation, WeightOf, WeightSource,
+    TermOf, Truncation, WeightKind, WeightOf, WeightSource,
 };
 use crate::components::same_shape;
 use crate::composed;
-use crate::linear_map::{Applied, add_bias, leading, public_map};
+use crate::linear_map::{Applied, add_bias, add_chunks, leading, public_map};
 use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 use crate::masked::select as loops;
 
@@ -123,9 +123,10 @@ impl<W: Word> Trio<W> {
         truncation: Truncation,
         relu: Option<Comparison>,
     ) -> Result<Arith<W>> {
-        let geometries: Vec<Geometry> = terms.iter().map(|term| term.weight.geometry).collect();
-        let public = terms.iter().any(|term| term.weight.public);
-        let Some(leading) = leading(&geometries).filter(|_| !public) else {
+        // Which secret kind a weight is of does not matter.
+        let kind = |weight: &Weight<W>| if weight.public { WeightKind::Public } else { WeightKind::Shared };
+        let maps: Vec<_> = terms.iter().map(|term| (term.weight.geometry, kind(term.weight))).collect();
+        let Some(leading) = leading(&maps) else {
             return composed::linear_sum(self, terms, truncation, relu);
         };
         let epilogue = Epilogue { truncate: Some(truncation), relu, ..Epilogue::default() };
@@ -197,15 +198,7 @@ impl<W: Word> Trio<W> {
         let mut scratch = Vec::new();
         let own = |index: usize, out: &mut [W]| {
             let chunk = &chunks[index];
-            for (term, map) in maps.iter_mut().enumerate() {
-                if term == 0 {
-                    map.chunk(index, out);
-                } else {
-                    scratch.resize(chunk.len(), W::ZERO);
-                    map.chunk(index, &mut scratch);
-                    elementwise::add_assign(out, &scratch);
-                }
-            }
+            add_chunks(&mut maps, index, &mut scratch, out);
             if plain {
                 return;
             }

@@ -11,11 +11,11 @@ use super::largest::LargestPlan;
 use super::reduced::ShiftPlan;
 use super::share::Role;
 use super::{Trio, convert, io, lookup, memory, product, table, widen};
-use crate::api::{Comparison, Costs, Options, TableShape, WeightKind};
+use crate::api::{Comparison, Costs, Geometry, Options, TableShape, WeightKind};
 use crate::circuits::Adder;
 use crate::composed;
 use crate::cost::{Cost, Gate};
-use crate::linear_map::Follows;
+use crate::linear_map::{Follows, leading};
 use crate::machine::Layout;
 use crate::masked::fused::Task;
 use crate::masked::lookup::Sets;
@@ -120,6 +120,10 @@ impl<W: Word> Costs for Trio<W> {
     const FUSES_RELU: bool = true;
     const JOINS_LINEAR: bool = true;
     const ROUNDS_PRODUCTS: bool = true;
+
+    fn leading(maps: &[(Geometry, WeightKind)], _batch: usize) -> Option<usize> {
+        leading(maps)
+    }
 
     fn narrows(comparison: Comparison, ring: Ring, options: &Options) -> Option<u32> {
         // Of fewest rounds it would take one more; and of approximate comparisons no bound is certain.

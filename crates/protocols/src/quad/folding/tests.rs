@@ -233,3 +233,34 @@ fn changes_of_maps_show() {
     changes_of_a_map_show(Geometry::Conv2d(conv), 2);
     assert_eq!(layout(64, RING).messages().len(), 1);
 }
+
+#[test]
+fn a_sum_is_combined_where_all_its_maps_are_and_at_the_same_places() {
+    let conv = |input: [usize; 2], kernel: usize, stride: usize, pad: usize| {
+        Geometry::Conv2d(covey_kernels::ConvGeometry {
+            in_channels: 192,
+            out_channels: 192,
+            groups: 1,
+            input,
+            kernel: [kernel; 2],
+            strides: [stride; 2],
+            pads: [pad; 4],
+            dilations: [1, 1],
+        })
+    };
+    let stored = |geometry| (geometry, WeightKind::Stored { bits: 6 });
+    let long = stored(conv([16, 12], 3, 1, 1));
+    let short = stored(conv([32, 24], 1, 2, 0));
+    // As many outputs, and a larger grid.
+    let padded = stored(conv([18, 14], 3, 1, 0));
+    assert_eq!(pays_for_sum(&[long, short], 1), Some(true));
+    assert_eq!(pays_for_sum(&[padded, short], 1), None);
+    // A weight that is no stored one is checked by element.
+    assert_eq!(pays_for_sum(&[long, (short.0, WeightKind::Shared)], 1), None);
+    let shared = |map: (Geometry, WeightKind)| (map.0, WeightKind::Shared);
+    assert_eq!(pays_for_sum(&[shared(padded), shared(short)], 1), Some(false));
+    let dense = |inputs, outputs| stored(Geometry::Dense { inputs, outputs });
+    assert_eq!(pays_for_sum(&[dense(192, 192), dense(192, 192)], 40), Some(true));
+    assert_eq!(pays_for_sum(&[dense(4, 8), dense(8, 8)], 40), Some(false));
+    assert_eq!(pays_for_sum(&[dense(192, 192), dense(8, 192)], 40), None);
+}
