@@ -52,6 +52,25 @@ fn branches(ring: Ring) -> Arc<Program> {
     b.bound(next, 29);
     let next = b.node("next", truncate(8), &[next]);
     b.bound(next, 21);
+    // A shortcut around the sum, which stays by itself, one weight for two layers, and a weight that is known.
+    let known = b.constant("known", &[8, 8], 8, (0..64).map(|i| i % 37 - 18).collect());
+    let tied = b.parameter("tied", &[8, 8], 8);
+    b.bound(tied, 5);
+    for (name, weights, x) in [("tied", [tied, tied], [state, next]), ("known", [tied, known], [next, state])] {
+        let layers = [0, 1].map(|number| {
+            let dense = b.node(&format!("{name}.{number}"), op::Dense, &[x[number], weights[number]]);
+            b.bound(dense, 29);
+            dense
+        });
+        let sum = b.node(name, op::Add, &layers);
+        b.bound(sum, 30);
+        let shifted = b.node(name, truncate(8), &[sum]);
+        b.bound(shifted, 22);
+        let skip = b.node(&format!("{name}.skip"), op::Add, &[shifted, next]);
+        b.bound(skip, 23);
+        let relu = b.node(&format!("{name}.relu"), op::Relu, &[skip]);
+        b.output(relu);
+    }
     b.output(next);
     Arc::new(b.build().unwrap())
 }
@@ -64,7 +83,7 @@ fn wide_branches(ring: Ring) -> Arc<Program> {
     let (x, y) = (b.input("x", &[CHANNELS, 16, 12], 8), b.input("y", &[CHANNELS, 32, 24], 8));
     let rows = b.input("rows", &[40, CHANNELS], 8);
     [x, y, rows].into_iter().for_each(|input| b.bound(input, 5));
-    let mut layer = |b: &mut ProgramBuilder, name: &str, x, window: Option<Window>| {
+    let layer = |b: &mut ProgramBuilder, name: &str, x, window: Option<Window>| {
         let shape = match &window {
             Some(window) => vec![CHANNELS, CHANNELS, window.kernel[0], window.kernel[1]],
             None => vec![CHANNELS, CHANNELS],
@@ -116,7 +135,9 @@ const RUNS: [(Phase, u64); 3] = [(Phase::Joint, 1), (Phase::Preprocess, 2), (Pha
 fn they_are_one_step_each() {
     let schedule = Schedule::new(&branches(Ring::Pow2(32)), Fusions { relu: true, maxima: false, layers: true });
     let names: Vec<&str> = schedule.steps().iter().map(|step| step.name.as_str()).collect();
-    assert_eq!(names, ["long+short+add+relu", "pool", "pool", "flat", "step+recur+next"]);
+    let others = ["tied.0+tied.1+tied", "tied.skip", "tied.relu", "known.0+known.1+known", "known.skip", "known.relu"];
+    assert_eq!(names[..5], ["long+short+add+relu", "pool", "pool", "flat", "step+recur+next"]);
+    assert_eq!(names[5..], others);
 }
 
 #[test]

@@ -68,6 +68,9 @@ pub(crate) fn run<P: Protocol + ?Sized>(
     };
     let bias = flat.as_ref().map(Operand::Secret).or(bias);
     if let Some(other) = &arguments.other {
+        if arguments.residual.is_some() {
+            return Err(ProtocolError::Internal("a residual behind two linear layers"));
+        }
         let [x, beside] = [arguments.operand(0)?, operand_of(&other.operands, 0)?].map(|x| x.share(protocol));
         let other_bias = if other.operands.len() > 2 { Some(operand_of(&other.operands, 2)?) } else { None };
         let terms = [(&x, weight, bias), (&beside, other.weight, other_bias)];

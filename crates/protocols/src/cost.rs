@@ -6,7 +6,9 @@ use std::ops::AddAssign;
 use covey_ring::{Ring, Word};
 use covey_transport::Phase as StepKind;
 
-use crate::api::{Comparison, Costs, Geometry, MatmulShape, Maximum, Options, TableShape, Truncation, WeightKind};
+use crate::api::{
+    Comparison, Costs, Geometry, MatmulShape, Maximum, Options, SourcedMap, TableShape, Truncation, WeightKind,
+};
 use crate::cadence;
 use crate::machine::Layout;
 use crate::memory::Held;
@@ -455,7 +457,7 @@ pub struct CostModel {
     /// [`Costs::JOINS_LINEAR`].
     pub joins_linear: bool,
     /// [`Costs::leading`].
-    pub leading: fn(&[(Geometry, WeightKind)], usize) -> Option<usize>,
+    pub leading: fn(&[SourcedMap], usize) -> Option<usize>,
     /// [`Costs::opens_operands`].
     pub opens_operands: fn(&Options) -> bool,
     /// [`Costs::ROUNDS_PRODUCTS`].

@@ -54,6 +54,6 @@ pub use covey_kernels::{device, threads};
 pub use api::{
     Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, LinearMethod,
     Local, MatmulShape, Maximum, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol,
-    ProtocolError, Roles, Rounding, Session, Shaped, Table, TableShape, Term, TermOf, Truncation, UnknownLinearMethod,
-    UnknownRoles, WeightKind, WeightOf, WeightSource,
+    ProtocolError, Roles, Rounding, Session, Shaped, SourcedMap, Table, TableShape, Term, TermOf, Truncation,
+    UnknownLinearMethod, UnknownRoles, WeightKind, WeightOf, WeightSource,
 };

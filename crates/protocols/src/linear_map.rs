@@ -4,14 +4,14 @@ use covey_kernels::{Chunk, LinearWeight, Part, Running, elementwise};
 use covey_ring::{Tensor, Word};
 
 use crate::api::{
-    Bias, BiasOf, Comparison, Epilogue, Geometry, MatmulShape, Placement, ProtocolError, Result, Shaped, Truncation,
-    WeightKind, WeightSource,
+    Bias, BiasOf, Comparison, Epilogue, Geometry, MatmulShape, Placement, ProtocolError, Result, Shaped, SourcedMap,
+    Truncation, WeightKind, WeightSource,
 };
 use crate::components::{Additive, Components};
 
 /// Which of several maps of one output shape a gate is cut into pieces by that opens their sum; none where no gate does that. It follows
 /// from sizes alone.
-pub(crate) fn leading(maps: &[(Geometry, WeightKind)]) -> Option<usize> {
+pub(crate) fn leading(maps: &[SourcedMap]) -> Option<usize> {
     let (first, _) = maps.first()?;
     let dense = |geometry: &Geometry| matches!(geometry, Geometry::Dense { .. });
     let alike = maps.iter().all(|(geometry, kind)| {
@@ -21,7 +21,7 @@ pub(crate) fn leading(maps: &[(Geometry, WeightKind)]) -> Option<usize> {
         same && !grouped && *kind != WeightKind::Public
     });
     // Positions of a fast convolution are cut between its bands, those of others anywhere.
-    let fast = |(geometry, _): &(Geometry, WeightKind)| matches!(geometry, Geometry::Conv2d(conv) if conv.is_fast());
+    let fast = |(geometry, _): &SourcedMap| matches!(geometry, Geometry::Conv2d(conv) if conv.is_fast());
     alike.then(|| maps.iter().position(fast).unwrap_or(0))
 }
 
@@ -86,6 +86,9 @@ impl Geometry {
     }
 }
 
+/// What a map is applied to, and the bias.
+pub(crate) type BiasedInput<'a, Arith, W> = (&'a Arith, Option<Bias<'a, Arith, W>>);
+
 /// The shift and the ReLU that follow a product.
 pub(crate) type Follows = (Option<Truncation>, Option<Comparison>);
 
@@ -132,6 +135,25 @@ pub(crate) fn public_map<P: Additive>(
         }
         Tensor::new(shape, out)
     })
+}
+
+/// What each of several maps makes of its x, if that is alike, with what follows their sum.
+///
+/// # Errors
+/// As [`Epilogue::applied`], or if output shapes differ: a defect in the caller.
+pub(crate) fn applied_alike<'a, Arith: Shaped + 'a, W: Word>(
+    maps: impl IntoIterator<Item = (Geometry, BiasedInput<'a, Arith, W>)>,
+) -> Result<Applied> {
+    let mut first: Option<Applied> = None;
+    for (geometry, (x, bias)) in maps {
+        let applied = Epilogue { bias, ..Epilogue::default() }.applied(&geometry, x)?;
+        match &first {
+            None => first = Some(applied),
+            Some(first) if first.shape == applied.shape => {}
+            Some(_) => return Err(ProtocolError::Internal("the shapes of a sum of linear maps")),
+        }
+    }
+    first.ok_or(ProtocolError::Internal("a sum of no linear maps"))
 }
 
 /// Chunk `index` of the sum of several maps.

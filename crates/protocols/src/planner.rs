@@ -14,6 +14,7 @@ use crate::api::{
 use crate::clip::{Clipped, Ends};
 use crate::composed;
 use crate::cost::{CHECK, Cost, CostModel, Gate, OtCount, WEIGHTS};
+use crate::linear_map::applied_alike;
 use crate::masked::lookup::Sets;
 use crate::memory::{Dealt, Held, Ledger, Moments, Room, Token};
 
@@ -427,8 +428,7 @@ impl NonLinear for Planner {
         relu: Option<Comparison>,
     ) -> Result<PlannedTensor> {
         let maps: Vec<_> = terms.iter().map(|term| (term.weight.geometry, term.weight.kind)).collect();
-        let Term { x, weight, .. } = terms.first().ok_or(ProtocolError::Internal("a sum of no linear maps"))?;
-        let batch = Epilogue::<_, u64>::default().applied(&weight.geometry, *x)?.batch;
+        let batch = applied_alike(terms.iter().map(|term| (term.weight.geometry, (term.x, term.bias))))?.batch;
         let Some(leading) = (self.model.leading)(&maps, batch) else {
             return composed::linear_sum(self, terms, truncation, relu);
         };

@@ -16,7 +16,7 @@ use crate::RuntimeError;
 use crate::batch::check_batch;
 use crate::carried::CarriedShares;
 use crate::profile::{CHECK_NAME, Timing, WEIGHTS_NAME};
-use crate::schedule::{Fusions, INPUTS, Layer, OUTPUTS, Schedule, Step};
+use crate::schedule::{Fusions, INPUTS, OUTPUTS, Schedule, Step};
 use crate::session::{self, Unsupported};
 
 /// A parameter of the model as this party holds it.
@@ -208,7 +208,8 @@ impl<P: Protocol + ?Sized> Executor<P> {
             for id in &step.last_uses {
                 values.remove(id);
             }
-            let on_gpu = self.weights.get(&step.node).is_some_and(|weight| protocol.on_gpu(weight));
+            let mut weights = step.layers().filter_map(|layer| self.weights.get(&layer.node));
+            let on_gpu = weights.any(|weight| protocol.on_gpu(weight));
             timings.push(Timing { on_gpu, ..Timing::new(step.node, &step.name, &step.op_name, start) });
         }
 
@@ -421,7 +422,7 @@ impl<P: Protocol + ?Sized> Preparation<P> {
         }
         let Preparation { program, schedule, weights, resident, .. } = self;
         // Computed weights are prepared in the run.
-        let unprepared = |layer: &Layer| {
+        let unprepared = |layer: &&Step| {
             let weight = layer.inputs.get(1).is_some_and(|id| program.value(*id).is_weight());
             weight && !weights.contains_key(&layer.node)
         };
@@ -437,8 +438,8 @@ impl<P: Protocol + ?Sized> Preparation<P> {
     /// Prepares the value for every linear step whose weight it is, and keeps it where another step reads it.
     fn take_in(&mut self, protocol: &mut P, id: ValueId, parameter: Parameter<P>) -> Result<(), RuntimeError> {
         let steps = self.schedule.steps();
-        let layers: Vec<Layer> = steps.iter().flat_map(Step::layers).collect();
-        let linear: Vec<&Layer> = layers.iter().filter(|layer| layer.inputs.get(1) == Some(&id)).collect();
+        let layers = steps.iter().flat_map(Step::layers).filter(|layer| layer.inputs.get(1) == Some(&id));
+        let linear: Vec<Step> = layers.cloned().collect();
         let reads = |inputs: &[ValueId], is_layer: bool| {
             inputs.iter().enumerate().any(|(position, input)| *input == id && !(position == 1 && is_layer))
         };
@@ -451,13 +452,13 @@ impl<P: Protocol + ?Sized> Preparation<P> {
         let keep = steps.iter().any(is_read);
         let resident = match parameter {
             Parameter::Stored(stored) if linear.len() == 1 && !keep => {
-                return self.prepare(protocol, linear[0], WeightSource::Stored(stored));
+                return self.prepare(protocol, &linear[0], WeightSource::Stored(stored));
             }
             Parameter::Stored(stored) => Resident::Secret(protocol.restore(stored)?),
             Parameter::Shared(share) => Resident::Secret(share),
             Parameter::Public(tensor) => Resident::Public(tensor),
         };
-        for layer in linear {
+        for layer in &linear {
             let source = match &resident {
                 Resident::Secret(share) => WeightSource::Shared(share),
                 Resident::Public(tensor) => WeightSource::Public(tensor),
@@ -473,7 +474,7 @@ impl<P: Protocol + ?Sized> Preparation<P> {
         Ok(())
     }
 
-    fn prepare(&mut self, protocol: &mut P, layer: &Layer, source: WeightOf<P>) -> Result<(), RuntimeError> {
+    fn prepare(&mut self, protocol: &mut P, layer: &Step, source: WeightOf<P>) -> Result<(), RuntimeError> {
         let [x, weight, ..] = layer.inputs[..] else { return Err(ProtocolError::Internal("a linear layer").into()) };
         let shape = &self.program.value(weight).shape;
         let geometry = layer.op.geometry(&self.program.value(x).full_shape(1), shape)?;

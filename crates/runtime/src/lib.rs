@@ -24,4 +24,4 @@ pub use error::RuntimeError;
 pub use executor::{Executor, Observer, Parameter, Preparation, RunSettings};
 pub use profile::Profile;
 pub use rows::RowForm;
-pub use schedule::{Fusions, INPUTS, Layer, OUTPUTS, Schedule, Step};
+pub use schedule::{Fusions, INPUTS, OUTPUTS, Schedule, Step};

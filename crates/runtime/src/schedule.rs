@@ -27,7 +27,7 @@ pub struct Step {
     /// Operands.
     pub inputs: Vec<ValueId>,
     /// The linear layer whose result is added to this one's, before the shift.
-    pub other: Option<Layer>,
+    pub other: Option<Box<Step>>,
     /// The shift fused into a product.
     pub truncate: Option<Truncation>,
     /// Whether half of what that shift leaves as one is added before it.
@@ -57,19 +57,6 @@ pub struct Fusions {
     pub layers: bool,
 }
 
-/// A linear layer by itself.
-#[derive(Clone, Debug)]
-pub struct Layer {
-    /// Its node.
-    pub node: u32,
-    /// The model's name of it.
-    pub name: String,
-    /// What is computed.
-    pub op: Op,
-    /// x, weight and bias.
-    pub inputs: Vec<ValueId>,
-}
-
 /// The steps of a program, in order.
 #[derive(Clone, Debug)]
 pub struct Schedule {
@@ -96,7 +83,7 @@ impl Schedule {
             |value: &Value| matches!(value.kind, Kind::Input | Kind::Parameter | Kind::Constant | Kind::Carried);
         let mut computed: Vec<bool> = program.values().iter().map(given).collect();
         // The layers that a later one takes in, by that one's node.
-        let mut taken: HashMap<usize, Layer> = HashMap::new();
+        let mut taken: HashMap<usize, Step> = HashMap::new();
         for (index, node) in nodes.iter().enumerate() {
             if fused[index] {
                 continue;
@@ -104,12 +91,12 @@ impl Schedule {
             let mut step = plain_step(index, node);
             let part = node.op.fusion();
             if let (true, Some(later)) = (fusions.layers, summed_later(program, &readers, index)) {
-                taken.insert(later, step.layer());
+                taken.insert(later, step);
                 continue;
             }
             if let (Some(other), Some(sum)) = (taken.remove(&index), readers.only(step.output)) {
                 step.name = format!("{}+{}", other.name, step.name);
-                step.other = Some(other);
+                step.other = Some(Box::new(other));
                 step.join(&nodes[sum]);
                 fused[sum] = true;
             }
@@ -149,7 +136,8 @@ impl Schedule {
                     fused[next] = true;
                 }
             }
-            if let (true, Fusion::Linear, Some(next)) = (fuses_relu, part, readers.only(step.output))
+            if let (true, Fusion::Linear, Some(next)) =
+                (fuses_relu && step.other.is_none(), part, readers.only(step.output))
                 && let Some((other, truncation)) = residual(program, &step, &nodes[next], &computed)
             {
                 step.truncate = Some(truncation);
@@ -177,13 +165,9 @@ impl Schedule {
 
 impl Step {
     /// The linear layers that it computes, if any: its own first.
-    pub fn layers(&self) -> impl Iterator<Item = Layer> + '_ {
-        let own = (self.op.fusion() == Fusion::Linear).then(|| self.layer());
-        own.into_iter().chain(self.other.clone())
-    }
-
-    fn layer(&self) -> Layer {
-        Layer { node: self.node, name: self.name.clone(), op: self.op.clone(), inputs: self.inputs.clone() }
+    pub fn layers(&self) -> impl Iterator<Item = &Step> {
+        let own = (self.op.fusion() == Fusion::Linear).then_some(self);
+        own.into_iter().chain(self.other.as_deref())
     }
 
     /// Every value it reads or computes.
@@ -213,7 +197,7 @@ fn summed_later(program: &Program, readers: &Readers, index: usize) -> Option<us
         return None;
     };
     let other = if x == first.outputs[0] { y } else { x };
-    let later = nodes.iter().position(|node| node.outputs[0] == other).filter(|&later| later > index)?;
+    let later = readers.makers[other.index()].filter(|&later| later > index)?;
     let shifted = readers.only(nodes[sum].outputs[0])?;
     let alone = readers.only(other) == Some(sum) && matches!(nodes[shifted].op.fusion(), Fusion::Shift { .. });
     let total = program.value(nodes[sum].outputs[0]);
@@ -348,9 +332,10 @@ fn plain_step(index: usize, node: &Node) -> Step {
     }
 }
 
-/// Who reads each value.
+/// Who reads each value, and who makes it.
 struct Readers {
     nodes: Vec<Vec<usize>>,
+    makers: Vec<Option<usize>>,
     /// By the run's end: to be opened or carried to the next run.
     kept: Vec<bool>,
 }
@@ -358,8 +343,10 @@ struct Readers {
 impl Readers {
     fn of(program: &Program) -> Self {
         let count = program.values().len();
-        let mut readers = Readers { nodes: vec![Vec::new(); count], kept: vec![false; count] };
+        let (nodes, makers) = (vec![Vec::new(); count], vec![None; count]);
+        let mut readers = Readers { nodes, makers, kept: vec![false; count] };
         for (index, node) in program.nodes().iter().enumerate() {
+            node.outputs.iter().for_each(|id| readers.makers[id.index()] = Some(index));
             node.inputs.iter().for_each(|id| readers.nodes[id.index()].push(index));
         }
         kept(program).for_each(|id| readers.kept[id.index()] = true);
@@ -504,6 +491,27 @@ mod tests {
         for apart in [steps(false, false, false), steps(true, true, false)] {
             assert_eq!(names(apart), ["long", "short", "sum", "sum+relu"]);
         }
+        // An addition behind the shift stays by itself, and so does its ReLU.
+        let mut b = ProgramBuilder::new("skipped", Ring::Pow2(32));
+        let x = b.input("x", &[4], 8);
+        b.bound(x, 8);
+        let layers = ["w", "v"].map(|name| {
+            let weight = b.parameter(name, &[4, 4], 8);
+            let layer = b.node(name, op::Dense, &[x, weight]);
+            b.bound(layer, 20);
+            layer
+        });
+        let sum = b.node("sum", op::Add, &layers);
+        b.bound(sum, 21);
+        let shifted = b.node("sum", op::Truncate { bits: 8, rounding: Rounding::Exact }, &[sum]);
+        b.bound(shifted, 13);
+        let skip = b.node("skip", op::Add, &[shifted, x]);
+        b.bound(skip, 14);
+        let relu = b.node("relu", op::Relu, &[skip]);
+        b.output(relu);
+        let schedule = Schedule::new(&b.build().unwrap(), Fusions { layers: true, ..RELU });
+        let found: Vec<_> = schedule.steps.into_iter().map(|step| (step.name, step.residual)).collect();
+        assert_eq!(found, ["w+v+sum", "skip", "relu"].map(|name| (name.to_string(), None)));
         // Groups are the protocol's to refuse: it computes the layers one by one.
         assert_eq!(names(steps(true, false, true)), ["long+short+sum+relu"]);
     }

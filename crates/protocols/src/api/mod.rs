@@ -12,7 +12,7 @@ mod traits;
 pub use error::{ProtocolError, Result};
 pub use operands::{
     Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, Maximum, Phase, Placement,
-    Rounding, Term, TermOf, Truncation, WeightKind, WeightOf, WeightSource, ZERO,
+    Rounding, SourcedMap, Term, TermOf, Truncation, WeightKind, WeightOf, WeightSource, ZERO,
 };
 pub use options::{
     LANES, LinearMethod, NetworkProfile, Options, PARTIES, Pipelines, Roles, UnknownLinearMethod, UnknownRoles,

@@ -108,6 +108,9 @@ pub enum WeightKind {
     Public,
 }
 
+/// A linear map, and where its weight comes from.
+pub type SourcedMap = (Geometry, WeightKind);
+
 /// A bias added to a product before its truncation, one element per output channel, at the product's scale.
 pub enum Bias<'a, Arith, W> {
     /// Secret-shared among the parties.

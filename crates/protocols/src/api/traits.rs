@@ -4,7 +4,7 @@ use covey_ring::{BitTensor, Ring, Tensor, Word};
 
 use super::{
     Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Maximum, Options, Phase, Placement, ProtocolError, Result,
-    Table, TableShape, TermOf, Truncation, WeightKind, WeightOf,
+    SourcedMap, Table, TableShape, TermOf, Truncation, WeightOf,
 };
 use crate::clip::{Clipped, Ends};
 use crate::composed;
@@ -274,7 +274,7 @@ pub trait Costs: Session {
     const ROUNDS_PRODUCTS: bool = false;
 
     /// Of these maps of `batch` images or rows, the one whose pieces the gate of their sum is computed in; none where it is composed.
-    fn leading(_maps: &[(Geometry, WeightKind)], _batch: usize) -> Option<usize> {
+    fn leading(_maps: &[SourcedMap], _batch: usize) -> Option<usize> {
         None
     }
 

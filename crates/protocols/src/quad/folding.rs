@@ -27,7 +27,7 @@ use covey_ring::Word;
 
 use super::StoredShare;
 use super::share::{Arith, Role};
-use crate::api::{Geometry, MatmulShape, Placement, WeightKind};
+use crate::api::{Geometry, MatmulShape, Placement, SourcedMap, WeightKind};
 use crate::masked::seed::Mask;
 use crate::randomness::{DrawKeys, DrawPosition, Generators};
 
@@ -76,12 +76,11 @@ pub(super) fn pays_for_map(geometry: &Geometry, batch: usize) -> bool {
 
 /// Whether the opening of a sum of maps is checked so, or by element: none where some maps would be and others not, or where they are combined
 /// at different places.
-pub(super) fn pays_for_sum(maps: &[(Geometry, WeightKind)], batch: usize) -> Option<bool> {
+pub(super) fn pays_for_sum(maps: &[SourcedMap], batch: usize) -> Option<bool> {
     let (first, _) = maps.first()?;
-    let pays = |(geometry, kind): &(Geometry, WeightKind)| {
-        matches!(kind, WeightKind::Stored { .. }) && pays_for_map(geometry, batch)
-    };
-    let alike = |(geometry, _): &(Geometry, WeightKind)| match (first, geometry) {
+    let pays =
+        |(geometry, kind): &SourcedMap| matches!(kind, WeightKind::Stored { .. }) && pays_for_map(geometry, batch);
+    let alike = |(geometry, _): &SourcedMap| match (first, geometry) {
         (Geometry::Conv2d(one), Geometry::Conv2d(other)) => Positions::are_alike(one, other),
         _ => true,
     };

@@ -17,7 +17,7 @@ use crate::api::{
 };
 use crate::components::same_shape;
 use crate::composed;
-use crate::linear_map::{Applied, add_bias, add_chunks, public_map};
+use crate::linear_map::{Applied, add_bias, add_chunks, applied_alike, public_map};
 use crate::masked::fused::Task;
 use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 use crate::masked::seed::Mask;
@@ -205,10 +205,7 @@ impl<W: Word> Quad<W> {
         relu: Option<Comparison>,
     ) -> Result<Arith<W>> {
         let epilogue = Epilogue { truncate: Some(truncation), relu, ..Epilogue::default() };
-        let mut batch = 0;
-        for Term { x, weight, bias } in terms {
-            batch = Epilogue { bias: *bias, ..epilogue }.applied(&weight.geometry, *x)?.batch;
-        }
+        let batch = applied_alike(terms.iter().map(|term| (term.weight.geometry, (term.x, term.bias))))?.batch;
         let maps: Vec<_> = terms.iter().map(|term| (term.weight.geometry, term.weight.kind)).collect();
         let Some(leading) = Self::leading(&maps, batch) else {
             return composed::linear_sum(self, terms, truncation, relu);

@@ -6,7 +6,7 @@ use covey_ring::{Ring, Word};
 use super::bits::{AllBitsPlan, SignPlan, and_layout};
 use super::share::Role;
 use super::{Quad, convert, folding, fused, input, lookup, memory, output, product, truncate, verdict};
-use crate::api::{Costs, Geometry, Options, WeightKind};
+use crate::api::{Costs, Options, SourcedMap, WeightKind};
 use crate::composed;
 use crate::cost::{Cost, Gate};
 use crate::linear_map::{Follows, leading};
@@ -139,7 +139,7 @@ impl<W: Word> Costs for Quad<W> {
     const FUSES_RELU: bool = true;
     const JOINS_LINEAR: bool = true;
 
-    fn leading(maps: &[(Geometry, WeightKind)], batch: usize) -> Option<usize> {
+    fn leading(maps: &[SourcedMap], batch: usize) -> Option<usize> {
         leading(maps).filter(|_| folding::pays_for_sum(maps, batch).is_some())
     }
 

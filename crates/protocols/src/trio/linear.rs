@@ -14,7 +14,7 @@ use crate::api::{
 };
 use crate::components::same_shape;
 use crate::composed;
-use crate::linear_map::{Applied, add_bias, add_chunks, leading, public_map};
+use crate::linear_map::{Applied, add_bias, add_chunks, applied_alike, leading, public_map};
 use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 use crate::masked::select as loops;
 
@@ -130,9 +130,7 @@ impl<W: Word> Trio<W> {
             return composed::linear_sum(self, terms, truncation, relu);
         };
         let epilogue = Epilogue { truncate: Some(truncation), relu, ..Epilogue::default() };
-        for Term { x, weight, bias } in terms {
-            Epilogue { bias: *bias, ..epilogue }.applied(&weight.geometry, *x)?;
-        }
+        applied_alike(terms.iter().map(|term| (term.weight.geometry, (term.x, term.bias))))?;
         let fuses = self.party.options.adder.fuses();
         let result = self.sum(terms, leading, &epilogue)?;
         composed::then_relu(self, result, relu.filter(|_| !fuses))

@@ -11,7 +11,7 @@ use super::largest::LargestPlan;
 use super::reduced::ShiftPlan;
 use super::share::Role;
 use super::{Trio, convert, io, lookup, memory, product, table, widen};
-use crate::api::{Comparison, Costs, Geometry, Options, TableShape, WeightKind};
+use crate::api::{Comparison, Costs, Options, SourcedMap, TableShape, WeightKind};
 use crate::circuits::Adder;
 use crate::composed;
 use crate::cost::{Cost, Gate};
@@ -121,7 +121,7 @@ impl<W: Word> Costs for Trio<W> {
     const JOINS_LINEAR: bool = true;
     const ROUNDS_PRODUCTS: bool = true;
 
-    fn leading(maps: &[(Geometry, WeightKind)], _batch: usize) -> Option<usize> {
+    fn leading(maps: &[SourcedMap], _batch: usize) -> Option<usize> {
         leading(maps)
     }
 

@@ -166,60 +166,83 @@ fn stored(role: usize, w: &[u32]) -> (StoredShare<u32>, Masks) {
     (StoredShare { shape: vec![masks.x.len()], l1, l2, w, words }, masks)
 }
 
-fn changes_of_a_map_show(geometry: Geometry, batch: usize) {
-    let kernel = |words: &[u32]| geometry.kernel(vec![Part::Words(words.to_vec())], Placement::Cpu);
-    let weight = words(5, geometry.weights_len());
-    let (_, y) = stored(0, &weight);
-    let x = of(6, geometry.inputs(batch));
-    let product = |x: &[u32], w: &[u32]| {
-        let mut out = vec![0; geometry.outputs(batch)];
-        kernel(w).map(batch, &[x], &mut out);
-        out
-    };
-    let [one, two] = own(&x, &y, &product);
+/// Changes of the opening of a sum of maps, each of an x and a weight of its own, that are combined at the same places.
+fn changes_of_a_sum_show(maps: &[Geometry], batch: usize) {
+    let kernel =
+        |geometry: &Geometry, words: &[u32]| geometry.kernel(vec![Part::Words(words.to_vec())], Placement::Cpu);
+    let weights: Vec<Vec<u32>> =
+        (0..).zip(maps).map(|(map, geometry)| words(5 + map, geometry.weights_len())).collect();
+    let xs: Vec<Masks> = (0..).zip(maps).map(|(map, geometry)| of(60 + map, geometry.inputs(batch))).collect();
+    let each: Vec<[Vec<u32>; 2]> = maps
+        .iter()
+        .zip(weights.iter().zip(&xs))
+        .map(|(geometry, (weight, x))| {
+            let product = |x: &[u32], w: &[u32]| {
+                let mut out = vec![0; geometry.outputs(batch)];
+                kernel(geometry, w).map(batch, &[x], &mut out);
+                out
+            };
+            own(x, &stored(0, weight).1, &product)
+        })
+        .collect();
+    let [one, two] = MESSAGES.map(|message| sum(&each.iter().map(|own| &own[message][..]).collect::<Vec<_>>()));
     let masks = [words(7, one.len()), words(8, one.len())];
     let neg: Vec<u32> = one.iter().map(|v| v.wrapping_neg()).collect();
     let sent = [sum(&[&masks[0], &neg]), sum(&[&masks[1], &two])];
-    let chunks = chunks(&geometry, batch);
+    let chunks = chunks(&maps[0], batch);
     changes_show(one.len(), &|change| {
-        (0..4)
-            .map(|role| {
-                let (source, _) = stored(role, &weight);
-                let kept = Source::new(Role::of(role), &source, &geometry).expect("a map of one group");
-                let part = match role {
-                    1 => vec![Part::Words(source.words.clone())],
-                    // P3's second.
-                    3 => vec![Part::Words(source.words.clone()), Part::Words(source.words.clone())],
-                    _ => vec![Part::Words(vec![0; weight.len()])],
-                };
-                let own = geometry.kernel(part, Placement::Cpu);
-                let folded = Folded::new(Role::of(role), &keys(role), &geometry, &kept, &own);
-                let mut fold = FoldedMap::new(&folded, Role::of(role), &keys(role), batch, &chunks, |_, _| {});
-                for message in MESSAGES {
-                    let mut words = match role {
-                        3 => masks[message].clone(),
-                        _ if role == 2 - message => sent[message].clone(),
-                        _ => continue,
+        let of_role = |role: usize| {
+            let folded: Vec<Folded<u32>> = maps
+                .iter()
+                .zip(&weights)
+                .map(|(geometry, weight)| {
+                    let (source, _) = stored(role, weight);
+                    let kept = Source::new(Role::of(role), &source, geometry).expect("a map of one group");
+                    let part = match role {
+                        1 => vec![Part::Words(source.words.clone())],
+                        // P3's second.
+                        3 => vec![Part::Words(source.words.clone()), Part::Words(source.words.clone())],
+                        _ => vec![Part::Words(vec![0; weight.len()])],
                     };
-                    if role == 2 - message {
-                        change(message, &mut words);
-                    }
-                    for (piece, chunk) in chunks.iter().enumerate() {
-                        let mut part = vec![0; chunk.len()];
-                        chunk.gather(&words, &mut part);
-                        fold.take(piece, message, &mut part);
-                    }
+                    let own = geometry.kernel(part, Placement::Cpu);
+                    Folded::new(Role::of(role), &keys(role), geometry, &kept, &own)
+                })
+                .collect();
+            let fold_of =
+                |map: usize| FoldedMap::new(&folded[map], Role::of(role), &keys(role), batch, &chunks, |_, _| {});
+            let mut fold = fold_of(0);
+            for message in MESSAGES {
+                let mut words = match role {
+                    3 => masks[message].clone(),
+                    _ if role == 2 - message => sent[message].clone(),
+                    _ => continue,
+                };
+                if role == 2 - message {
+                    change(message, &mut words);
                 }
-                fold.finish(&x.share(role, &[geometry.inputs(batch)]), true)
-            })
-            .collect()
+                for (piece, chunk) in chunks.iter().enumerate() {
+                    let mut part = vec![0; chunk.len()];
+                    chunk.gather(&words, &mut part);
+                    fold.take(piece, message, &mut part);
+                }
+            }
+            let share = |map: usize| xs[map].share(role, &[maps[map].inputs(batch)]);
+            let mut sums = fold.finish(&share(0), true);
+            for map in 1..maps.len() {
+                let others = fold_of(map).finish(&share(map), true);
+                sums.iter_mut().zip(&others).for_each(|(sum, other)| elementwise::add_assign(sum, other));
+            }
+            sums
+        };
+        (0..4).map(of_role).collect()
     });
 }
 
 #[test]
 fn changes_of_maps_show() {
     // So wide that combinations may pay.
-    changes_of_a_map_show(Geometry::Dense { inputs: 100, outputs: 110 }, 4);
+    changes_of_a_sum_show(&[Geometry::Dense { inputs: 100, outputs: 110 }], 4);
+    changes_of_a_sum_show(&[100, 120].map(|inputs| Geometry::Dense { inputs, outputs: 110 }), 4);
     let conv = covey_kernels::ConvGeometry {
         in_channels: 18,
         out_channels: 110,
@@ -230,7 +253,19 @@ fn changes_of_maps_show() {
         pads: [1, 0, 1, 1],
         dilations: [1, 1],
     };
-    changes_of_a_map_show(Geometry::Conv2d(conv), 2);
+    changes_of_a_sum_show(&[Geometry::Conv2d(conv)], 2);
+    // Of one grid: 3 x 3 taps, and every second pixel of larger images.
+    let [kernel, strides, dilations] = [[3, 3], [1, 1], [1, 1]];
+    let long = covey_kernels::ConvGeometry { kernel, strides, pads: [1; 4], dilations, ..conv };
+    let short = covey_kernels::ConvGeometry {
+        in_channels: 70,
+        input: [10, 11],
+        kernel: [1, 1],
+        strides: [2, 2],
+        pads: [0; 4],
+        ..long
+    };
+    changes_of_a_sum_show(&[long, short].map(Geometry::Conv2d), 2);
     assert_eq!(layout(64, RING).messages().len(), 1);
 }
 
