@@ -57,9 +57,7 @@ def split(program: _core.Program, plan: dict[str, Any], parties: int | None, opt
     own = {row["node"] for row in plan["nodes"]}
     alone = _alone(message, own, plan, parties, options)
     readers: dict[int, list[int]] = defaultdict(list)
-    makers: dict[int, int] = {}
     for index, node in enumerate(message.nodes):
-        makers.update(dict.fromkeys(node.outputs, index))
         for value in node.inputs:
             readers[value].append(index)
 
@@ -69,10 +67,8 @@ def split(program: _core.Program, plan: dict[str, Any], parties: int | None, opt
     def fused(index: int) -> Iterator[int]:
         yield index
         for reader in readers[message.nodes[index].outputs[0]]:
-            # A product is never fused behind another node. One without a row is fused with the other operand of its sum.
+            # A product without a row is fused with one that it is added to: both are opened as one.
             if reader not in own and not is_product(reader):
-                added = [makers[value] for value in message.nodes[reader].inputs if value in makers]
-                yield from (other for other in added if other != index and other not in own and is_product(other))
                 yield from fused(reader)
                 return
 

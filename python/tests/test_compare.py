@@ -139,6 +139,35 @@ def test_a_fused_layer_is_split_into_what_its_parts_send(
     assert row["other_bytes"] == sum(node.bytes for node in explained.nodes if node.name in session)
 
 
+@pytest.mark.parametrize(("protocol", "elements"), [("trio", 3), ("quad", 5)])
+def test_two_layers_that_are_opened_as_one_count_once(protocol: str, elements: int) -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"first": (8, 3, 3, 3), "long": (8, 8, 3, 3), "short": (8, 8, 1, 1)}
+    nodes = [
+        helper.make_node("Conv", ["x", "first"], ["a"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "long"], ["b"], name="long", pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "short"], ["c"], name="short"),
+        helper.make_node("Add", ["b", "c"], ["d"], name="add"),
+        helper.make_node("Relu", ["d"], ["y"], name="relu"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "branches",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 6, 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 8, 6, 6])],
+        [
+            numpy_helper.from_array(rng.normal(size=shape).astype(np.float32) / 8, name)
+            for name, shape in shapes.items()
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    program = covey.Program(covey.compile(model, input_range=(0, 1)).program_bytes)
+    assert "long+short+add+relu" in [node.name for node in covey.explain(program, protocol).nodes]
+    row = covey.compare([program], [protocol]).rows()[0]
+    assert row["convolution_bytes"] == 2 * 8 * 36 * elements * program.ring_bits // 8
+    assert min(row["non_linear_bytes"], row["shift_bytes"]) > 0
+
+
 def test_products_within_softmax_are_no_linear_layer() -> None:
     """Trio sends three elements for each element of a product, and of these only two are layers."""
     rng = np.random.default_rng(0)
