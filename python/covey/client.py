@@ -6,7 +6,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from covey.config import protocol_for
 from covey.errors import CoveyError, OptionError
 from covey.inputs import Data, batch_of, load_arrays, read_inputs
 from covey.model import Source, load
+from covey.portions import portions
 from covey.result import Opened, PartyUsage, Profile, Result, Results, Work
 
 Progress = Callable[[int, int, str], None]
@@ -79,7 +80,7 @@ class Client:
         """
         program = load(model).program
         kind = protocol_for(self.config, protocol)
-        return Session(program, _core.Session(self.config, program, kind, progress, **options))
+        return Session(program, _core.Session(self.config, program, kind, progress, **options), kind, options)
 
     def infer(
         self,
@@ -87,16 +88,17 @@ class Client:
         x: Data,
         *,
         protocol: str | None = None,
+        at_once: int | None = None,
         progress: Progress | None = None,
         **options: Any,
     ) -> Result:
-        """One private inference on `x` [N, ..]. The result opens here and nowhere else."""
+        """Private inference on `x` [N, ..]. The result opens here and nowhere else; `at_once` is `infer_split`'s."""
         loaded = load(model, data=x)
         read_inputs(x, loaded.program)  # refused before anybody is called
         with self.session(loaded.program, protocol, progress=progress, **options) as session:
             if session.absent_dealer is not None:
                 warnings.warn(session.absent_dealer, stacklevel=2)
-            return session.infer_split(x, options.get("lanes") or 1, progress=progress)
+            return session.infer_split(x, options.get("lanes") or 1, at_once=at_once, progress=progress)
 
     def stored(self) -> Stored:
         """The parties' offline material for this client. Raises `CoveyError` naming a party that is silent."""
@@ -256,9 +258,13 @@ class DataSet:
 class Session:
     """A running session with the parties; a context manager. Weights are prepared once, for all its inferences."""
 
-    def __init__(self, program: Program, session: _core.Session) -> None:
+    def __init__(
+        self, program: Program, session: _core.Session, protocol: str, options: Mapping[str, Any] | None = None
+    ) -> None:
         self.program = program
+        self.protocol = protocol
         self._session = session
+        self._options = dict(options or {})
 
     @property
     def absent_dealer(self) -> str | None:
@@ -305,8 +311,38 @@ class Session:
         work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
         return Results([Result.of(self.program, outputs) for outputs in opened], latencies, work)
 
-    def infer_split(self, x: Data, parts: int, *, phase: Phase = "joint", progress: Progress | None = None) -> Result:
-        """One result from inferences on `parts` mini-batches of `x` [N, ..], one a lane."""
+    def infer_split(
+        self,
+        x: Data,
+        parts: int = 1,
+        *,
+        at_once: int | None = None,
+        phase: Phase = "joint",
+        progress: Progress | None = None,
+    ) -> Result:
+        """One result from inferences on `parts` mini-batches of `x` [N, ..], one a lane.
+
+        At most `at_once` samples are under way at a time, by default as many as are planned to take 4 GB of a party's
+        memory; the others follow in further runs. What was preprocessed (phase `online`) is for all samples.
+        """
+        inputs = read_inputs(x, self.program)
+        samples = batch_of(inputs, self.program)
+        if phase != "joint":
+            if at_once is not None and at_once < samples:
+                raise OptionError("an inference that was preprocessed takes all its samples at once")
+            return self._side_by_side(inputs, parts, phase, progress)
+        sizes = portions(self.program, self.protocol, samples, at_once, lanes=parts, options=self._options)
+        if len(sizes) == 1:
+            return self._side_by_side(inputs, parts, phase, progress)
+        done: list[Result] = []
+        start = 0
+        for size in sizes:
+            part = rows_of(inputs, self.program, start, start + size)
+            done.append(self._side_by_side(part, parts, phase, _one_of(progress, len(done), len(sizes))))
+            start += size
+        return Result.one_after_the_other(done)
+
+    def _side_by_side(self, x: Data, parts: int, phase: Phase, progress: Progress | None) -> Result:
         if parts == 1:
             return self.infer(x, phase=phase, progress=progress)
         done = self.infer_all(mini_batches(x, self.program, parts), phase=phase, progress=progress)
@@ -414,8 +450,18 @@ def mini_batches(x: Data, program: Program, parts: int) -> list[Data]:
     if samples % parts:
         raise OptionError(f"{samples} samples do not go into {parts} lanes evenly: give a multiple, or other --lanes")
     size = samples // parts
+    return [rows_of(inputs, program, part * size, (part + 1) * size) for part in range(parts)]
+
+
+def rows_of(inputs: dict[str, np.ndarray], program: Program, start: int, end: int) -> dict[str, np.ndarray]:
+    """Samples `start` to `end` of what `read_inputs` gives."""
     batched = {entry["name"] for entry in program.inputs if entry["batched"]}
-    return [
-        {name: array[part * size : (part + 1) * size] if name in batched else array for name, array in inputs.items()}
-        for part in range(parts)
-    ]
+    return {name: array[start:end] if name in batched else array for name, array in inputs.items()}
+
+
+def _one_of(progress: Progress | None, index: int, count: int) -> Progress | None:
+    """Progress of one of several runs, as that of all."""
+    if progress is None:
+        return None
+    tell = progress
+    return lambda done, total, what: tell(index * total + done, count * total, what)

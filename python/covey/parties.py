@@ -170,9 +170,13 @@ class Parties:
         calibration: Data | None = None,
         input_range: Ranges | None = None,
         phase: Phase = "joint",
+        at_once: int | None = None,
         progress: Progress | None = None,
     ) -> Result:
-        """One inference of a program or an ONNX model on `x` [N, ..]: `result.outputs`, `.integers` and `.profile`.
+        """Inference of a program or an ONNX model on `x` [N, ..]: `result.outputs`, `.integers` and `.profile`.
+
+        At most `at_once` samples are under way at a time, by default as many as are planned to take 4 GB of a party's
+        memory; the others follow in further runs.
 
         The weights are shared when a program is first run, and used again after that. Raises `CoveyError`.
         """
@@ -189,12 +193,21 @@ class Parties:
         session = self._open(loaded)
         try:
             parts = self.options.get("lanes") or 1
-            return session.infer_split(inputs, parts, phase=phase, progress=progress)
+            return session.infer_split(inputs, parts, at_once=at_once, phase=phase, progress=progress)
         except BaseException:
             self._drop_session()
             raise
         finally:
             self._used = time.monotonic()
+
+    def portions(self, model: Model, samples: int, at_once: int | None = None) -> list[int]:
+        """Samples of each run that `run` makes of so many."""
+        from covey.portions import portions
+
+        if not self.names:
+            return [samples]
+        lanes = self.options.get("lanes") or 1
+        return portions(model.program, self.protocol, samples, at_once, lanes=lanes, options=self.options)
 
     def session(self, model: Source, progress: Progress | None = None) -> Session | ClearSession:
         """The session of a model, whose weights are shared where they were not yet; for sequences of runs."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +78,28 @@ class NodeProfile:
         """Of the busiest link, over the step's time; 0 where no time is known."""
         return self.busiest_link_bytes * 8 / self.milliseconds / 1e6 if self.milliseconds else 0.0
 
+    def and_then(self, other: NodeProfile) -> NodeProfile:
+        """This step, and the same of a later run."""
+        links = {(link["offline"], link["from"], link["to"]): dict(link) for link in self.links}
+        for link in other.links:
+            key = (link["offline"], link["from"], link["to"])
+            if key in links:
+                links[key]["bytes"] += link["bytes"]
+                links[key]["messages"] += link["messages"]
+            else:
+                links[key] = link
+        return NodeProfile(
+            self.name,
+            self.op,
+            milliseconds=self.milliseconds + other.milliseconds,
+            rounds=self.rounds + other.rounds,
+            offline_bytes=self.offline_bytes + other.offline_bytes,
+            online_bytes=self.online_bytes + other.online_bytes,
+            links=list(links.values()),
+            waiting_milliseconds=self.waiting_milliseconds + other.waiting_milliseconds,
+            gpus=max(self.gpus, other.gpus),
+        )
+
     @staticmethod
     def of(row: Mapping[str, Any]) -> NodeProfile:
         """From a row of a profile or a plan."""
@@ -123,6 +147,15 @@ class Profile(Shown):
             waiting_milliseconds=sum(node.waiting_milliseconds for node in self.nodes),
             gpus=max((node.gpus for node in self.nodes), default=0),
         )
+
+    @staticmethod
+    def summed(profiles: Sequence[Profile]) -> Profile:
+        """Of runs of one program one after the other."""
+        nodes: dict[tuple[str, str], NodeProfile] = {}
+        for node in (node for profile in profiles for node in profile.nodes):
+            key = (node.name, node.op)
+            nodes[key] = nodes[key].and_then(node) if key in nodes else node
+        return Profile(list(nodes.values()), sum(profile.seconds for profile in profiles))
 
     def rows(self) -> list[dict[str, Any]]:
         """Every step: device, milliseconds and which of them were waits, bytes, rounds and messages."""
@@ -194,6 +227,20 @@ class PartyUsage:
     cpu_seconds: float | None
     peak_memory_bytes: int | None
     gpu_memory_bytes: int | None = None
+
+    def and_then(self, other: PartyUsage) -> PartyUsage:
+        """What this run took, and a later one."""
+
+        def both(join: Callable[[Any, Any], Any], mine: Any, theirs: Any) -> Any:
+            return None if mine is None or theirs is None else join(mine, theirs)
+
+        return PartyUsage(
+            self.name,
+            self.socket_bytes_sent + other.socket_bytes_sent,
+            both(operator.add, self.cpu_seconds, other.cpu_seconds),
+            both(max, self.peak_memory_bytes, other.peak_memory_bytes),
+            both(max, self.gpu_memory_bytes, other.gpu_memory_bytes),
+        )
 
     @staticmethod
     def all_of(text: str) -> list[PartyUsage]:
@@ -305,6 +352,13 @@ class Result(Shown):
         first = done.results[0]
         touching = list(dict.fromkeys(name for result in done.results for name in result.at_bound))
         return Result(rows("outputs"), rows("integers"), first.scales, done.work.profile, done.work.parties, touching)
+
+    @staticmethod
+    def one_after_the_other(done: Sequence[Result]) -> Result:
+        """One result of runs on one part of the samples each."""
+        profile = Profile.summed([result.profile for result in done if result.profile is not None])
+        parties = [functools.reduce(PartyUsage.and_then, runs) for runs in zip(*(r.parties for r in done), strict=True)]
+        return Result.joined(Results(list(done), [], Work(profile, parties)))
 
     @staticmethod
     def of(

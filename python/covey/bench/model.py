@@ -195,8 +195,12 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
         progress(0, 0, "plaintext on one thread")
         outside = plaintext.measure(files.onnx, inputs, max(3, setting.repetitions))
     given = {**setting.network.session, **session_options(setting.options)}
-    planned = json.loads(_core.plan(model.program, setting.protocol, setting.batch, parties=setting.parties, **given))
-    return _outcome(setting, model, runs, private, due, outside, planned)
+    sizes = [setting.batch] if setting.phase != "joint" else running.portions(model, setting.batch)
+    plans = {
+        size: json.loads(_core.plan(model.program, setting.protocol, size, parties=setting.parties, **given))
+        for size in set(sizes)
+    }
+    return _outcome(setting, model, runs, private, due, outside, [plans[size] for size in sizes])
 
 
 def _outcome(
@@ -206,9 +210,9 @@ def _outcome(
     private: Result,
     due: Result | None,
     outside: Plaintext | None,
-    planned: dict[str, Any],
+    plans: list[dict[str, Any]],
 ) -> Outcome:
-    total = NodeProfile.of(planned["total"])
+    totals = [NodeProfile.of(plan["total"]) for plan in plans]
     (output,) = private.outputs.values()
     program = model.program
     scales = [entry["scale"] for entry in (*program.inputs, *program.carried, *program.outputs)]
@@ -231,7 +235,7 @@ def _outcome(
         plaintext=outside,
         relative_error=error,
         same_answers=same,
-        planned_bytes=total.bytes,
-        planned_rounds=total.rounds,
-        planned_memory_bytes=peak_memory(planned),
+        planned_bytes=sum(total.bytes for total in totals),
+        planned_rounds=sum(total.rounds for total in totals),
+        planned_memory_bytes=[max(peaks) for peaks in zip(*map(peak_memory, plans), strict=True)],
     )

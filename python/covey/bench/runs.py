@@ -158,7 +158,9 @@ def repeat(
         if phase != "joint":
             preparations.append(running.preprocess(model, batch, stored=phase == "stored"))
         started = time.process_time()
-        results.append(running.run(model, inputs, phase="online" if phase == "online" else "joint"))
+        # What was preprocessed is for all samples.
+        at_once = None if phase == "joint" else batch
+        results.append(running.run(model, inputs, phase="online" if phase == "online" else "joint", at_once=at_once))
         client_cpu += time.process_time() - started if index >= warm_up else 0.0
     counted = [work for work in preparations[warm_up:] if work is not None]
     return sum_up(results[warm_up:], client_cpu / repetitions, counted), results[0]

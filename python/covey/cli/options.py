@@ -90,6 +90,16 @@ Lanes = Annotated[
     int,
     typer.Option(min=1, max=8, metavar="K", help="Split the inputs into K mini-batches and compute them side by side."),
 ]
+AtOnce = Annotated[
+    int | None,
+    typer.Option(
+        "--at-once",
+        min=1,
+        metavar="N",
+        help="Samples under way at a time; the others follow in further runs. By default as many as are planned to "
+        "take 4 GB of a party's memory.",
+    ),
+]
 LaneRoles = Annotated[
     str | None,
     typer.Option(

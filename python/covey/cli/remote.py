@@ -10,6 +10,7 @@ import typer
 from covey.cli import console
 from covey.cli.keys import warn_of_expiry
 from covey.cli.options import (
+    AtOnce,
     InputFile,
     Json,
     KeyBits,
@@ -130,6 +131,7 @@ def infer(
     linear: LinearMethod = None,
     preprocess_linear: PreprocessLinear = False,
     lanes: Lanes = 1,
+    at_once: AtOnce = None,
     roles: LaneRoles = None,
     as_json: Json = False,
 ) -> None:
@@ -153,7 +155,7 @@ def infer(
     ):
         if session.absent_dealer is not None:
             console.warn(session.absent_dealer)
-        result = session.infer_split(inputs, lanes, progress=report)
+        result = session.infer_split(inputs, lanes, at_once=at_once, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)
     if plot is not None and result.profile is not None:
         result.profile.plot(plot, title=f"{program.name} on {kind}")

@@ -9,6 +9,7 @@ import typer
 
 from covey.cli import console
 from covey.cli.options import (
+    AtOnce,
     Calibration,
     Device,
     InputFile,
@@ -54,6 +55,7 @@ def run(
     key_bits: KeyBits = None,
     linear: LinearMethod = None,
     lanes: Lanes = 1,
+    at_once: AtOnce = None,
     roles: LaneRoles = None,
     device: Device = None,
     threads: Threads = None,
@@ -72,6 +74,8 @@ def run(
             "say --local to run the parties on this machine; for parties on other machines there is "
             "`covey infer --config client.toml`"
         )
+    if kind == "clear" and at_once is not None:
+        raise OptionError("--at-once is for private runs: leave it out with --protocol clear")
     count = PROTOCOLS[kind].count(parties)
     options = session_options(key_bits, kind, lanes, linear, roles=roles)
     device, threads = device_option(device, kind), threads_option(threads, kind)
@@ -89,7 +93,7 @@ def run(
             kind, parties=count, timeout=timeout, options=options, device=device, threads=threads, progress=report
         ) as running,
     ):
-        result = running.run(loaded, inputs, progress=report)
+        result = running.run(loaded, inputs, at_once=at_once, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)
     if plot is not None and result.profile is not None:
         result.profile.plot(plot, title=f"{loaded.program.name} on {kind}")
