@@ -71,9 +71,9 @@ pub(crate) fn run<P: Protocol + ?Sized>(
         if arguments.residual.is_some() {
             return Err(ProtocolError::Internal("a residual behind two linear layers"));
         }
-        let [x, beside] = [arguments.operand(0)?, operand_of(&other.operands, 0)?].map(|x| x.share(protocol));
+        let [x, other_x] = [arguments.operand(0)?, operand_of(&other.operands, 0)?].map(|x| x.share(protocol));
         let other_bias = if other.operands.len() > 2 { Some(operand_of(&other.operands, 2)?) } else { None };
-        let terms = [(&x, weight, bias), (&beside, other.weight, other_bias)];
+        let terms = [(&x, weight, bias), (&other_x, other.weight, other_bias)];
         let terms = terms.map(|(x, weight, bias)| Term { x: &**x, weight, bias: bias.map(to_bias) });
         let truncation = arguments.truncate.ok_or(ProtocolError::Internal("the shift behind two linear layers"))?;
         return protocol.linear_sum(&terms, truncation, arguments.relu);
@@ -149,8 +149,8 @@ pub fn may_join(layers: [(&[&Value], Result<Geometry>); 2]) -> bool {
             Ok(Geometry::Dense { .. }) => Some(false),
             Err(_) => None,
         }?;
-        let comes_with_model = inputs[1..].iter().all(|operand| operand.is_weight());
-        let ranked = !images || inputs[0].full_shape(1).len() == 4;
+        let comes_with_model = inputs.iter().skip(1).all(|operand| operand.is_weight());
+        let ranked = !images || inputs.first()?.full_shape(1).len() == 4;
         (comes_with_model && ranked).then_some(images)
     };
     let [first, second] = layers.map(alike);
