@@ -45,6 +45,7 @@ impl ProtocolKind {
     }
 
     /// Gives what holds in every ring. `None` if the protocol runs in one process.
+    #[inline(never)]
     fn properties(self) -> Option<Properties> {
         match self {
             ProtocolKind::Clear => None,
@@ -57,6 +58,8 @@ impl ProtocolKind {
 
     /// Gives the protocol as a value, over the words that hold elements of `ring`. `None` if it does not compute in that ring or runs
     /// in one process.
+    // Inlined elsewhere, it would have all gates compiled there again.
+    #[inline(never)]
     pub fn served(self, ring: Ring) -> Option<ServedWords> {
         let narrow = |protocol| Some(ServedWords::Narrow(protocol));
         let wide = |protocol| Some(ServedWords::Wide(protocol));
