@@ -13,8 +13,8 @@ from covey.errors import OptionError
 AT_ONCE_BYTES = 4_000_000_000
 """Memory of a party, as planned, that a run takes at most where nobody says how many samples it has."""
 
-SMALL = 1 << 20
-"""Elements of inputs below which a request is one run, whatever the network: few networks need gigabytes for them."""
+SMALL = 1 << 16
+"""Elements of inputs below which a request is one run, and nothing is planned."""
 
 PLANNED_WITH = frozenset({"adder", "latency_us", "bandwidth", "tile", "window", "key_bits", "linear"})
 """Options of a session that a plan takes."""

@@ -151,10 +151,14 @@ class Profile(Shown):
     @staticmethod
     def summed(profiles: Sequence[Profile]) -> Profile:
         """Of runs of one program one after the other."""
-        nodes: dict[tuple[str, str], NodeProfile] = {}
-        for node in (node for profile in profiles for node in profile.nodes):
-            key = (node.name, node.op)
-            nodes[key] = nodes[key].and_then(node) if key in nodes else node
+        nodes: dict[tuple[str, str, int], NodeProfile] = {}
+        for profile in profiles:
+            seen: dict[tuple[str, str], int] = {}
+            for node in profile.nodes:
+                # Several steps may have one name.
+                place = seen[node.name, node.op] = seen.get((node.name, node.op), 0) + 1
+                key = (node.name, node.op, place)
+                nodes[key] = nodes[key].and_then(node) if key in nodes else node
         return Profile(list(nodes.values()), sum(profile.seconds for profile in profiles))
 
     def rows(self) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from covey.client import Client
 from covey.errors import OptionError
 from covey.model import load
 from covey.parties import Parties
+from covey.result import NodeProfile, Profile
 
 
 def test_runs_differ_by_one_sample_in_each_lane_at_most(digits: Path) -> None:
@@ -51,6 +52,16 @@ def test_what_fits_the_memory_of_a_party_is_one_run(digits: Path, monkeypatch: p
     # Not even one fits: one at a time.
     monkeypatch.setattr(portions, "AT_ONCE_BYTES", 1)
     assert portions.portions(program, "trio", 5) == [1] * 5
+
+
+def test_steps_of_one_name_stay_apart() -> None:
+    def step(name: str, milliseconds: float) -> NodeProfile:
+        return NodeProfile(name, "Pool", milliseconds, 1, 10, 20, [])
+
+    runs = [Profile([step("pool", 1.0), step("pool", 2.0), step("last", 4.0)], 7.0)] * 2
+    summed = Profile.summed(runs)
+    assert [(node.name, node.milliseconds) for node in summed.nodes] == [("pool", 2.0), ("pool", 4.0), ("last", 8.0)]
+    assert (summed.seconds, summed.total.bytes, summed.total.rounds) == (14.0, 180, 6)
 
 
 def test_several_runs_give_the_result_of_one(parties: Parties, digits: Path, images: np.ndarray) -> None:

@@ -6,18 +6,30 @@ use covey_conformance::program::{Case, conform};
 use covey_conformance::quad::QuadHarness;
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::{Session, Transport, programs};
-use covey_program::{Program, ProgramBuilder, Rounding, Window, op};
+use covey_program::{Program, ProgramBuilder, Rounding, ValueId, Window, op};
 use covey_protocols::circuits::Adder;
 use covey_protocols::{NetworkProfile, Options, Phase};
 use covey_ring::Ring;
 use covey_runtime::{Fusions, Schedule};
+
+fn truncate(bits: u32) -> op::Truncate {
+    op::Truncate { bits, rounding: Rounding::Exact }
+}
+
+/// The sum of two layers, below 2^`bound`, shifted by `bits`.
+fn shifted_sum(b: &mut ProgramBuilder, name: &str, layers: [ValueId; 2], bound: u32, bits: u32) -> ValueId {
+    let sum = b.node(name, op::Add, &layers);
+    b.bound(sum, bound);
+    let shifted = b.node(name, truncate(bits), &[sum]);
+    b.bound(shifted, bound - bits);
+    shifted
+}
 
 /// A residual block with a shortcut of its own, computed in bands of three rows and in more pieces than one, and a recurrent layer.
 fn branches(ring: Ring) -> Arc<Program> {
     let mut b = ProgramBuilder::new("branches", ring);
     let x = b.input("x", &[64, 16, 16], 8);
     b.bound(x, 6);
-    let truncate = |bits| op::Truncate { bits, rounding: Rounding::Exact };
     let layers = [("long", 128, 64, 3, 1), ("short", 128, 64, 1, 0)].map(|(name, out, channels, size, pad)| {
         let w = b.parameter(&format!("{name}.weight"), &[out, channels, size, size], 8);
         let bias = b.parameter(&format!("{name}.bias"), &[out], 16);
@@ -27,10 +39,7 @@ fn branches(ring: Ring) -> Arc<Program> {
         b.bound(conv, 23);
         conv
     });
-    let sum = b.node("add", op::Add, &layers);
-    b.bound(sum, 24);
-    let shifted = b.node("add", truncate(12), &[sum]);
-    b.bound(shifted, 12);
+    let shifted = shifted_sum(&mut b, "add", layers, 24, 12);
     let relu = b.node("relu", op::Relu, &[shifted]);
     b.bound(relu, 12);
     let pooled = b.node("pool", op::SumPool { window: Window::square(16, 16, 0) }, &[relu]);
@@ -48,10 +57,7 @@ fn branches(ring: Ring) -> Arc<Program> {
         b.bound(dense, 28);
         dense
     });
-    let next = b.node("next", op::Add, &gates);
-    b.bound(next, 29);
-    let next = b.node("next", truncate(8), &[next]);
-    b.bound(next, 21);
+    let next = shifted_sum(&mut b, "next", gates, 29, 8);
     // A shortcut around the sum, which stays by itself, one weight for two layers, and a weight that is known.
     let known = b.constant("known", &[8, 8], 8, (0..64).map(|i| i % 37 - 18).collect());
     let tied = b.parameter("tied", &[8, 8], 8);
@@ -62,10 +68,7 @@ fn branches(ring: Ring) -> Arc<Program> {
             b.bound(dense, 29);
             dense
         });
-        let sum = b.node(name, op::Add, &layers);
-        b.bound(sum, 30);
-        let shifted = b.node(name, truncate(8), &[sum]);
-        b.bound(shifted, 22);
+        let shifted = shifted_sum(&mut b, name, layers, 30, 8);
         let skip = b.node(&format!("{name}.skip"), op::Add, &[shifted, next]);
         b.bound(skip, 23);
         let relu = b.node(&format!("{name}.relu"), op::Relu, &[skip]);
@@ -108,10 +111,7 @@ fn wide_branches(ring: Ring) -> Arc<Program> {
     for (name, [one, other]) in pairs {
         let one = layer(&mut b, &format!("{name}.one"), one.0, one.1);
         let other = layer(&mut b, &format!("{name}.other"), other.0, other.1);
-        let sum = b.node(name, op::Add, &[one, other]);
-        b.bound(sum, 24);
-        let shifted = b.node(name, op::Truncate { bits: 12, rounding: Rounding::Exact }, &[sum]);
-        b.bound(shifted, 12);
+        let shifted = shifted_sum(&mut b, name, [one, other], 24, 12);
         let relu = b.node(name, op::Relu, &[shifted]);
         b.bound(relu, 12);
         b.output(relu);

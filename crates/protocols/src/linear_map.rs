@@ -4,10 +4,11 @@ use covey_kernels::{Chunk, LinearWeight, Part, Running, elementwise};
 use covey_ring::{Tensor, Word};
 
 use crate::api::{
-    Bias, BiasOf, Comparison, Epilogue, Geometry, MatmulShape, Placement, ProtocolError, Result, Shaped, SourcedMap,
-    Truncation, WeightKind, WeightSource,
+    Bias, BiasOf, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, NonLinear, Placement, ProtocolError, Result,
+    Shaped, SourcedMap, TermOf, Truncation, WeightKind, WeightSource,
 };
 use crate::components::{Additive, Components};
+use crate::composed;
 
 /// Which of several maps of one output shape a gate is cut into pieces by that opens their sum; none where no gate does that. It follows
 /// from sizes alone.
@@ -141,7 +142,7 @@ pub(crate) fn public_map<P: Additive>(
 ///
 /// # Errors
 /// As [`Epilogue::applied`], or if output shapes differ: a defect in the caller.
-pub(crate) fn applied_alike<'a, Arith: Shaped + 'a, W: Word>(
+fn applied_alike<'a, Arith: Shaped + 'a, W: Word>(
     maps: impl IntoIterator<Item = (Geometry, BiasedInput<'a, Arith, W>)>,
 ) -> Result<Applied> {
     let mut first: Option<Applied> = None;
@@ -154,6 +155,25 @@ pub(crate) fn applied_alike<'a, Arith: Shaped + 'a, W: Word>(
         }
     }
     first.ok_or(ProtocolError::Internal("a sum of no linear maps"))
+}
+
+/// The sum of several maps and what follows: by `sum`, cut as the map that `leading` chooses, or else composed.
+pub(crate) fn sum_of_maps<P: NonLinear + ?Sized>(
+    protocol: &mut P,
+    terms: &[TermOf<P>],
+    follows: (Truncation, Option<Comparison>),
+    map_of: impl Fn(&P::Weight) -> SourcedMap,
+    leading: fn(&[SourcedMap], usize) -> Option<usize>,
+    sum: impl FnOnce(&mut P, usize, &EpilogueOf<P>) -> Result<P::Arith>,
+) -> Result<P::Arith> {
+    let (truncation, relu) = follows;
+    let maps: Vec<SourcedMap> = terms.iter().map(|term| map_of(term.weight)).collect();
+    let inputs = terms.iter().map(|term| (term.x, term.bias));
+    let batch = applied_alike(maps.iter().map(|&(geometry, _)| geometry).zip(inputs))?.batch;
+    match leading(&maps, batch) {
+        None => composed::linear_sum(protocol, terms, truncation, relu),
+        Some(leading) => sum(protocol, leading, &Epilogue { truncate: Some(truncation), relu, ..Epilogue::default() }),
+    }
 }
 
 /// Chunk `index` of the sum of several maps.

@@ -11,7 +11,7 @@ use crate::api::{
 use crate::clip::{Clipped, Ends};
 use crate::composed;
 use crate::cost::{CostModel, Gate, WEIGHTS};
-use crate::linear_map::applied_alike;
+use crate::linear_map::sum_of_maps;
 use crate::masked::lookup::Sets;
 use crate::memory::Held;
 
@@ -197,15 +197,15 @@ impl NonLinear for Planner {
         truncation: Truncation,
         relu: Option<Comparison>,
     ) -> Result<PlannedTensor> {
-        let maps: Vec<_> = terms.iter().map(|term| (term.weight.geometry, term.weight.kind)).collect();
-        let batch = applied_alike(terms.iter().map(|term| (term.weight.geometry, (term.x, term.bias))))?.batch;
-        let Some(leading) = (self.model.leading)(&maps, batch) else {
-            return composed::linear_sum(self, terms, truncation, relu);
+        let leading = self.model.leading;
+        let map_of = |weight: &PlannedWeight| (weight.geometry, weight.kind);
+        let sum = |planner: &mut Self, leading: usize, epilogue: &EpilogueOf<Self>| {
+            let Term { x, weight, bias } = &terms[leading];
+            let epilogue = Epilogue { bias: *bias, ..*epilogue };
+            let other_inputs = terms.iter().map(|term| term.x.count()).sum::<usize>() - x.count();
+            planner.map(x, weight, &epilogue, other_inputs)
         };
-        let Term { x, weight, bias } = &terms[leading];
-        let epilogue = Epilogue { bias: *bias, truncate: Some(truncation), residual: None, relu };
-        let other_inputs = terms.iter().map(|term| term.x.count()).sum::<usize>() - x.count();
-        self.map(x, weight, &epilogue, other_inputs)
+        sum_of_maps(self, terms, (truncation, relu), map_of, leading, sum)
     }
 
     fn mul_to_nearest(

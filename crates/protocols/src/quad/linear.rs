@@ -12,12 +12,12 @@ use super::share::{Arith, Role};
 use super::stream::Compared;
 use super::{Quad, StoredShare};
 use crate::api::{
-    Bias, BiasOf, Comparison, Costs, Epilogue, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped,
-    Term, TermOf, Truncation, WeightKind, WeightOf, WeightSource,
+    Bias, BiasOf, Comparison, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, SourcedMap, Term,
+    TermOf, Truncation, WeightKind, WeightOf, WeightSource,
 };
 use crate::components::same_shape;
 use crate::composed;
-use crate::linear_map::{Applied, add_bias, add_chunks, applied_alike, public_map};
+use crate::linear_map::{Applied, add_bias, add_chunks, public_map};
 use crate::masked::fused::Task;
 use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 use crate::masked::seed::Mask;
@@ -68,6 +68,11 @@ impl<W: Word> Weight<W> {
 
     fn public(&self) -> bool {
         self.kind == WeightKind::Public
+    }
+
+    /// The map, and where the weight comes from.
+    pub(super) fn map(&self) -> SourcedMap {
+        (self.geometry, self.kind)
     }
 
     /// Memory it takes.
@@ -121,9 +126,16 @@ impl<W: Word> Linear for Quad<W> {
     }
 
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
-        let fuses = self.party.options.adder.fuses();
-        let result = self.map(x, weight, epilogue)?;
-        composed::then_relu(self, result, epilogue.relu.filter(|_| !fuses))
+        let fuses = epilogue.relu.is_some() && self.party.options.adder.fuses();
+        if weight.public() && epilogue.truncate.is_none() && !fuses {
+            let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
+            let chunks = chunks(&weight.geometry, batch);
+            let mut out = public_map::<Self>(x, &weight.kernel, &shape, batch, self.party.computes());
+            let Arith { inner, extra } = &mut out;
+            add_bias(self, &epilogue.bias, &chunks, [&mut inner.first, &mut inner.second, extra]);
+            return composed::then_relu(self, out, epilogue.relu);
+        }
+        self.sum(&[Term { x, weight, bias: epilogue.bias }], 0, epilogue)
     }
 
     fn matmul(&mut self, x: &Arith<W>, y: &Arith<W>, dims: MatmulShape, shift: Option<Truncation>) -> Result<Arith<W>> {
@@ -197,47 +209,21 @@ impl<W: Word> Linear for Quad<W> {
 }
 
 impl<W: Word> Quad<W> {
-    /// The sum of several maps, then the shift and the ReLU: one opening where all are checked in one way.
-    pub(super) fn sum_of_maps(
+    /// The sum of maps of one output shape with what follows, cut as the one at `leading` is.
+    pub(super) fn sum(
         &mut self,
         terms: &[TermOf<Self>],
-        truncation: Truncation,
-        relu: Option<Comparison>,
+        leading: usize,
+        epilogue: &EpilogueOf<Self>,
     ) -> Result<Arith<W>> {
-        let epilogue = Epilogue { truncate: Some(truncation), relu, ..Epilogue::default() };
-        let batch = applied_alike(terms.iter().map(|term| (term.weight.geometry, (term.x, term.bias))))?.batch;
-        let maps: Vec<_> = terms.iter().map(|term| (term.weight.geometry, term.weight.kind)).collect();
-        let Some(leading) = Self::leading(&maps, batch) else {
-            return composed::linear_sum(self, terms, truncation, relu);
-        };
-        let fuses = self.party.options.adder.fuses();
-        let result = self.sum(terms, leading, &epilogue)?;
-        composed::then_relu(self, result, relu.filter(|_| !fuses))
-    }
-
-    /// The map and what of its epilogue joins the gate.
-    fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
-        let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
-        let plain = epilogue.truncate.is_none() && relu.is_none();
-        if plain && weight.public() {
-            let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
-            let chunks = chunks(&weight.geometry, batch);
-            let mut out = public_map::<Self>(x, &weight.kernel, &shape, batch, self.party.computes());
-            let Arith { inner, extra } = &mut out;
-            add_bias(self, &epilogue.bias, &chunks, [&mut inner.first, &mut inner.second, extra]);
-            return Ok(out);
-        }
-        self.sum(&[Term { x, weight, bias: epilogue.bias }], 0, epilogue)
-    }
-
-    /// The sum of maps of one output shape with what follows, cut as the one at `leading` is.
-    fn sum(&mut self, terms: &[TermOf<Self>], leading: usize, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
         let Term { x, weight, .. } = terms[leading];
         let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         let chunks = chunks(&weight.geometry, batch);
         let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
         let plain = epilogue.truncate.is_none() && relu.is_none();
         let (role, opens) = (self.party.role, !weight.public() && !plain);
+        // What no gate has taken in.
+        let left = epilogue.relu.filter(|_| relu.is_none());
         let scale = epilogue.scale();
         let folded = |term: &TermOf<Self>| term.weight.folded(role, batch, self.party.runs.lasting());
         let folded: Option<Vec<_>> = if opens { terms.iter().map(folded).collect() } else { None };
@@ -286,16 +272,17 @@ impl<W: Word> Quad<W> {
             let out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
             let (computes, keys) = (self.party.computes(), self.party.runs.lasting());
             let mut sums = fold.finish(x, computes);
-            for (term, folded) in
-                terms.iter().zip(&folded).enumerate().filter(|(i, _)| *i != leading).map(|(_, both)| both)
-            {
+            for (index, (term, folded)) in terms.iter().zip(&folded).enumerate() {
+                if index == leading {
+                    continue;
+                }
                 // Both are combined alike, so that one sum of the messages serves all.
                 let others = FoldedMap::new(folded, role, keys, batch, &chunks, |_, _| {}).finish(term.x, computes);
                 sums.iter_mut().zip(&others).for_each(|(sum, other)| elementwise::add_assign(sum, other));
             }
             let ring = self.opened_ring(epilogue.truncate, relu);
             self.verify_folded(sums, ring)?;
-            return Ok(out);
+            return composed::then_relu(self, out, left);
         }
         let compared = if weight.public() { Compared::Sharing } else { Compared::ByElement(part(true)) };
         let mut out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
@@ -303,7 +290,7 @@ impl<W: Word> Quad<W> {
             let Arith { inner, extra } = &mut out;
             add_bias(self, &epilogue.bias, &chunks, [&mut inner.first, &mut inner.second, extra]);
         }
-        Ok(out)
+        composed::then_relu(self, out, left)
     }
 
     /// The ring in which what a shift or clamp begins with is opened.

@@ -4,12 +4,14 @@ use covey_kernels::{Buffer, elementwise};
 use covey_ring::Word;
 
 use super::audit::Site;
+use super::linear::Weight;
 use super::share::{Arith, Bool};
 use super::stream::Opening;
 use super::{Quad, bits, convert, fused, truncate};
-use crate::api::{Comparison, NonLinear, Result, Shaped, TermOf, Truncation};
+use crate::api::{Comparison, Costs, EpilogueOf, NonLinear, Result, Shaped, TermOf, Truncation};
 use crate::components::{one_plane, same_planes};
 use crate::composed;
+use crate::linear_map::sum_of_maps;
 use crate::masked::fused::Task;
 use crate::trio;
 
@@ -20,7 +22,8 @@ impl<W: Word> NonLinear for Quad<W> {
         truncation: Truncation,
         relu: Option<Comparison>,
     ) -> Result<Arith<W>> {
-        self.sum_of_maps(terms, truncation, relu)
+        let sum = |party: &mut Self, leading: usize, epilogue: &EpilogueOf<Self>| party.sum(terms, leading, epilogue);
+        sum_of_maps(self, terms, (truncation, relu), Weight::map, Self::leading, sum)
     }
 
     fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {

@@ -9,12 +9,12 @@ use covey_ring::Word;
 use super::share::{Arith, Role};
 use super::{StoredShare, Trio};
 use crate::api::{
-    Bias, BiasOf, Comparison, Epilogue, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, Term,
-    TermOf, Truncation, WeightKind, WeightOf, WeightSource,
+    Bias, BiasOf, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, SourcedMap, Term, TermOf,
+    Truncation, WeightKind, WeightOf, WeightSource,
 };
 use crate::components::same_shape;
 use crate::composed;
-use crate::linear_map::{Applied, add_bias, add_chunks, applied_alike, leading, public_map};
+use crate::linear_map::{Applied, add_bias, add_chunks, public_map};
 use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 use crate::masked::select as loops;
 
@@ -22,13 +22,13 @@ use crate::masked::select as loops;
 /// (l2 - l1, l1) by the weight's (l1', l2'), P1 (x + l2, l1) by (l1', w + l2'), P2 x + l1 by w + l1'.
 pub struct Weight<W> {
     geometry: Geometry,
-    public: bool,
+    kind: WeightKind,
     kernel: LinearWeight<W>,
 }
 
 impl<W: Word> Weight<W> {
     pub(super) fn new(role: Role, source: WeightOf<Trio<W>>, geometry: Geometry, placement: Placement) -> Result<Self> {
-        let public = matches!(source, WeightSource::Public(_));
+        let kind = source.kind();
         source.check(&geometry)?;
         let parts = match source {
             WeightSource::Shared(w) | WeightSource::Computed(w) => {
@@ -43,7 +43,16 @@ impl<W: Word> Weight<W> {
             WeightSource::Public(w) => vec![Part::Words(w.data().to_vec())],
         };
         let kernel = geometry.kernel(parts, placement);
-        Ok(Weight { geometry, public, kernel })
+        Ok(Weight { geometry, kind, kernel })
+    }
+
+    fn public(&self) -> bool {
+        self.kind == WeightKind::Public
+    }
+
+    /// The map, and where the weight comes from.
+    pub(super) fn map(&self) -> SourcedMap {
+        (self.geometry, self.kind)
     }
 
     /// Memory it takes.
@@ -78,9 +87,15 @@ impl<W: Word> Linear for Trio<W> {
     }
 
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
-        let fuses = self.party.options.adder.fuses();
-        let result = self.map(x, weight, epilogue)?;
-        composed::then_relu(self, result, epilogue.relu.filter(|_| !fuses))
+        let fuses = epilogue.relu.is_some() && self.party.options.adder.fuses();
+        if weight.public() && epilogue.truncate.is_none() && !fuses {
+            let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
+            let chunks = chunks(&weight.geometry, batch);
+            let mut out = public_map::<Self>(x, &weight.kernel, &shape, batch, self.party.computes());
+            add_bias(self, &epilogue.bias, &chunks, [&mut out.first, &mut out.second]);
+            return composed::then_relu(self, out, epilogue.relu);
+        }
+        self.sum(&[Term { x, weight, bias: epilogue.bias }], 0, epilogue)
     }
 
     fn matmul(&mut self, x: &Arith<W>, y: &Arith<W>, dims: MatmulShape, shift: Option<Truncation>) -> Result<Arith<W>> {
@@ -116,26 +131,6 @@ impl<W: Word> Linear for Trio<W> {
 }
 
 impl<W: Word> Trio<W> {
-    /// The sum of several maps, then the shift and the ReLU: one opening where no weight is public.
-    pub(super) fn sum_of_maps(
-        &mut self,
-        terms: &[TermOf<Self>],
-        truncation: Truncation,
-        relu: Option<Comparison>,
-    ) -> Result<Arith<W>> {
-        // Which secret kind a weight is of does not matter.
-        let kind = |weight: &Weight<W>| if weight.public { WeightKind::Public } else { WeightKind::Shared };
-        let maps: Vec<_> = terms.iter().map(|term| (term.weight.geometry, kind(term.weight))).collect();
-        let Some(leading) = leading(&maps) else {
-            return composed::linear_sum(self, terms, truncation, relu);
-        };
-        let epilogue = Epilogue { truncate: Some(truncation), relu, ..Epilogue::default() };
-        applied_alike(terms.iter().map(|term| (term.weight.geometry, (term.x, term.bias))))?;
-        let fuses = self.party.options.adder.fuses();
-        let result = self.sum(terms, leading, &epilogue)?;
-        composed::then_relu(self, result, relu.filter(|_| !fuses))
-    }
-
     /// x · y, and with a shift behind it `added` before that.
     pub(super) fn product_and(
         &mut self,
@@ -163,30 +158,21 @@ impl<W: Word> Trio<W> {
         self.finish_product(x.shape(), consecutive(x.len(), PIECE, own), opens, (shift, None))
     }
 
-    /// The map and what of its epilogue joins the gate.
-    fn map(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
-        let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
-        let plain = epilogue.truncate.is_none() && relu.is_none();
-        if plain && weight.public {
-            let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
-            let chunks = chunks(&weight.geometry, batch);
-            let mut out = public_map::<Self>(x, &weight.kernel, &shape, batch, self.party.computes());
-            add_bias(self, &epilogue.bias, &chunks, [&mut out.first, &mut out.second]);
-            return Ok(out);
-        }
-        self.sum(&[Term { x, weight, bias: epilogue.bias }], 0, epilogue)
-    }
-
     /// The sum of maps of one output shape with what follows, cut as the one at `leading` is.
-    fn sum(&mut self, terms: &[TermOf<Self>], leading: usize, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
+    pub(super) fn sum(
+        &mut self,
+        terms: &[TermOf<Self>],
+        leading: usize,
+        epilogue: &EpilogueOf<Self>,
+    ) -> Result<Arith<W>> {
         let Term { x, weight, .. } = terms[leading];
         let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
         let chunks = chunks(&weight.geometry, batch);
         let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
         let plain = epilogue.truncate.is_none() && relu.is_none();
-        let (role, opens) = (self.party.role, !weight.public && !plain);
+        let (role, opens) = (self.party.role, !weight.public() && !plain);
         let scale = epilogue.scale();
-        let multiplied: Vec<_> = terms.iter().map(|term| self.multiplied(term.x, term.weight.public)).collect();
+        let multiplied: Vec<_> = terms.iter().map(|term| self.multiplied(term.x, term.weight.public())).collect();
         let maps = terms.iter().zip(&multiplied);
         let mut maps: Vec<_> = maps
             .map(|(term, xs)| {
@@ -215,7 +201,7 @@ impl<W: Word> Trio<W> {
         if plain {
             add_bias(self, &epilogue.bias, &chunks, [&mut out.first, &mut out.second]);
         }
-        Ok(out)
+        composed::then_relu(self, out, epilogue.relu.filter(|_| relu.is_none()))
     }
 
     /// What the parts of a weight multiply of x.

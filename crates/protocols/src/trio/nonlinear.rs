@@ -4,6 +4,7 @@ use covey_kernels::{Buffer, elementwise};
 use covey_ring::{Ring, Word};
 
 use super::largest::{Largest, LargestPlan, Row};
+use super::linear::Weight;
 use super::reduced::{Reduced, ShiftPlan};
 use super::share::{Arith, Bool, Wire};
 use super::site::Site;
@@ -11,12 +12,14 @@ use super::table::{self, Entries, TablePlan};
 use super::widen::Widen;
 use super::{Trio, bits, comparison, convert, fused, lookup, truncate};
 use crate::api::{
-    Comparison, Costs, Local, Maximum, NonLinear, Result, Session, Shaped, Table, TableShape, TermOf, Truncation,
+    Comparison, Costs, EpilogueOf, Local, Maximum, NonLinear, Result, Session, Shaped, Table, TableShape, TermOf,
+    Truncation,
 };
 use crate::clip::Clipped;
 use crate::components::{one_plane, same_planes};
 use crate::composed;
 use crate::cost::Gate;
+use crate::linear_map::sum_of_maps;
 use crate::masked::fused::Task;
 use crate::masked::lookup::Sets;
 use crate::masked::subsets::Reversed;
@@ -29,7 +32,8 @@ impl<W: Word> NonLinear for Trio<W> {
         truncation: Truncation,
         relu: Option<Comparison>,
     ) -> Result<Arith<W>> {
-        self.sum_of_maps(terms, truncation, relu)
+        let sum = |party: &mut Self, leading: usize, epilogue: &EpilogueOf<Self>| party.sum(terms, leading, epilogue);
+        sum_of_maps(self, terms, (truncation, relu), Weight::map, Self::leading, sum)
     }
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {

@@ -79,6 +79,25 @@ fn difference(sums: &[[Vec<u32>; 2]], message: usize) -> Vec<u32> {
     sums[receiver][message].iter().zip(due).map(|(found, due)| found.wrapping_sub(due)).collect()
 }
 
+/// What `role` has of a message: P3 its mask, its receiver what was sent and perhaps changed.
+fn known(
+    role: usize,
+    message: usize,
+    masks: &[Vec<u32>; 2],
+    sent: &[Vec<u32>; 2],
+    change: &Change,
+) -> Option<Vec<u32>> {
+    match role {
+        3 => Some(masks[message].clone()),
+        _ if role == 2 - message => {
+            let mut words = sent[message].clone();
+            change(message, &mut words);
+            Some(words)
+        }
+        _ => None,
+    }
+}
+
 /// Goes through no change, and changes of one bit and of the highest bits of two elements, of either message.
 fn changes_show(len: usize, combined: &dyn Fn(&Change) -> Sums) {
     let zeros = |message: usize, sums: &[[Vec<u32>; 2]]| difference(sums, message).iter().all(|&word| word == 0);
@@ -127,14 +146,7 @@ fn changes_of_a_product_show() {
             .map(|role| {
                 let mut fold = FoldedProduct::new(Role::of(role), &keys(role), shape);
                 for message in MESSAGES {
-                    let mut words = match role {
-                        3 => masks[message].clone(),
-                        _ if role == 2 - message => sent[message].clone(),
-                        _ => continue,
-                    };
-                    if role == 2 - message {
-                        change(message, &mut words);
-                    }
+                    let Some(mut words) = known(role, message, &masks, &sent, change) else { continue };
                     let size = piece_of(&shape);
                     let mut start = 0;
                     for (piece, len) in lens(words.len(), size).into_iter().enumerate() {
@@ -212,14 +224,7 @@ fn changes_of_a_sum_show(maps: &[Geometry], batch: usize) {
                 |map: usize| FoldedMap::new(&folded[map], Role::of(role), &keys(role), batch, &chunks, |_, _| {});
             let mut fold = fold_of(0);
             for message in MESSAGES {
-                let mut words = match role {
-                    3 => masks[message].clone(),
-                    _ if role == 2 - message => sent[message].clone(),
-                    _ => continue,
-                };
-                if role == 2 - message {
-                    change(message, &mut words);
-                }
+                let Some(words) = known(role, message, &masks, &sent, change) else { continue };
                 for (piece, chunk) in chunks.iter().enumerate() {
                     let mut part = vec![0; chunk.len()];
                     chunk.gather(&words, &mut part);
