@@ -89,7 +89,8 @@ impl Chunk {
         let down = square.clamp(1, rows.div_ceil(cuts.rows).min(wanted));
         let across = (wanted / down).max(1);
         let images: Vec<_> = within(&self.images, self.images.len().div_ceil(across), 1).collect();
-        let of_run = across.div_ceil(images.len());
+        // Kernels count columns from image to image: a part of several images has all of their positions.
+        let of_run = if images.iter().all(|part| part.len() == 1) { across.div_ceil(images.len()) } else { 1 };
         let runs: Vec<_> = within(&self.run, self.run.len().div_ceil(of_run), cuts.run).collect();
         let mut shares = Vec::new();
         for rows in within(&self.rows, rows.div_ceil(down), cuts.rows) {
@@ -154,6 +155,7 @@ mod tests {
             (geometry([48, 48], 14, 3, 2), 1),
             (geometry([336, 336], 14, 3, 14), 1),
             (geometry([40, 40], 12, 3, 8), 2),
+            (geometry([64, 16], 8, 1, 1), 9),
         ];
         for (geometry, batch) in geometries {
             let (cuts, channels) = (Cuts::of_conv2d(&geometry), geometry.out_channels / geometry.groups);
@@ -163,6 +165,7 @@ mod tests {
                     for share in chunk.shares(wanted, cuts) {
                         let run = share.run.start - chunk.run.start;
                         assert!(run.is_multiple_of(Chunk::band(&geometry)), "{share:?} of {chunk:?}");
+                        assert!(share.images.len() == 1 || share.run == chunk.run, "{share:?} of {chunk:?}");
                         // As tiles of a group take them.
                         assert!((share.rows.start % channels).is_multiple_of(SIDE), "{share:?} of {chunk:?}");
                         for at in chunk.runs_of(&share) {
@@ -184,9 +187,12 @@ mod tests {
             (geometry([64, 64], 33, 3, 64), 1),
             (ConvGeometry { input: [52, 5], ..geometry([64, 128], 1, 3, 1) }, 1),
             (geometry([336, 336], 14, 3, 14), 1),
+            (geometry([64, 64], 8, 3, 1), 9),
+            (geometry([256, 64], 8, 1, 1), 9),
+            (geometry([64, 64], 12, 3, 64), 5),
         ];
         let mut results = Vec::new();
-        for threads in [1, 2, 3, 8] {
+        for threads in [1, 2, 3, 4, 5, 8, 16] {
             use_threads(Some(threads)).unwrap();
             let mut outputs = Vec::new();
             for (geometry, batch) in &maps {

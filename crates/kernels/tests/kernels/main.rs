@@ -11,4 +11,5 @@ mod hash;
 mod linear;
 mod packing;
 mod prg;
+mod threads;
 mod tree;
