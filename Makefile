@@ -172,7 +172,7 @@ accuracies: $(VENV)/ready
 
 # The tests that `make test` ignores: larger volumes, wide programs and more rings over more transports, noise of millions of coefficients.
 conformance:
-	cargo test --release --locked -p covey-conformance -p covey-rlwe --lib --tests -- --ignored
+	COVEY_IN_FULL=1 cargo test --release --locked -p covey-conformance -p covey-protocols -p covey-rlwe --lib --tests -- --include-ignored
 
 # Advisories come from a repository on GitHub.
 deny:

@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 from onnx import helper
 
 import builders
@@ -25,11 +27,26 @@ from covey.model import Model, load
 from covey.parties import Parties
 from covey.protocols import DEALER
 
+IN_FULL = "COVEY_IN_FULL" in os.environ
+
 TIMEOUT = 3.0
 """Seconds in the configuration files of every party and client."""
 
 PROTOCOLS = ("trio", "quad", "two-party", "beaver", "clear")
 SERVED = ("trio", "quad", "two-party", "beaver")
+
+
+def parametrize_protocols(metafunc: pytest.Metafunc, **fixtures: tuple[str, ...]) -> None:
+    """Runs a test on protocols: on each of its fixture's where COVEY_IN_FULL is set, as `make bad-input` does, else on two of them.
+
+    Which two differs from test to test, so that every protocol meets some mistakes in `make test`.
+    """
+    for fixture, protocols in fixtures.items():
+        if fixture in metafunc.fixturenames:
+            at = zlib.crc32(metafunc.function.__name__.encode())
+            two = {(at + step) % len(protocols) for step in (0, 2)}
+            chosen = [protocol for place, protocol in enumerate(protocols) if IN_FULL or place in two]
+            metafunc.parametrize(fixture, chosen, indirect=True, scope="module")
 
 
 def network(seed: int) -> covey.Compiled:

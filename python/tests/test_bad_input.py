@@ -36,6 +36,7 @@ from served import (
     environment,
     network,
     one_line,
+    parametrize_protocols,
     place,
     program_with_ring,
     run_command,
@@ -43,13 +44,17 @@ from served import (
 )
 
 
-@pytest.fixture(scope="module", params=PROTOCOLS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_protocols(metafunc, anywhere=PROTOCOLS, served=SERVED)
+
+
+@pytest.fixture(scope="module")
 def anywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with place(request.param, tmp_path_factory.mktemp(request.param)) as made:
         yield made
 
 
-@pytest.fixture(scope="module", params=SERVED)
+@pytest.fixture(scope="module")
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with place(request.param, tmp_path_factory.mktemp(request.param)) as made:
         yield made

@@ -20,7 +20,7 @@ import covey
 from command import Command
 from covey import interrupts
 from covey.parties import Parties
-from served import PROTOCOLS, Place, environment, hear_interrupts, place, samples
+from served import PROTOCOLS, Place, environment, hear_interrupts, parametrize_protocols, place, samples
 from strikes import struck_at
 
 MOMENTS = int(os.environ.get("COVEY_INTERRUPTS", "2"))
@@ -36,7 +36,11 @@ main()
 """The command `covey`, which closes a pipe as soon as it handles Ctrl-C itself."""
 
 
-@pytest.fixture(scope="module", params=PROTOCOLS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_protocols(metafunc, anywhere=PROTOCOLS)
+
+
+@pytest.fixture(scope="module")
 def anywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with place(request.param, tmp_path_factory.mktemp(request.param)) as made:
         yield made

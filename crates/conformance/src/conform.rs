@@ -60,13 +60,34 @@ pub fn conform_clear<S: Suite>(ring: Ring, suite: &S) -> Result<Counts, Failure>
 /// Runs `suite` in `session`: on clear, on the planner, and at every party, whose opened elements, messages and rounds must be
 /// theirs.
 pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<Counts, Failure> {
-    let ring = session.ring;
-    let (due, revealed) = on_clear(ring, H::COMPUTING, suite)?;
-    let mut planner = Planner::new(CostModel::of::<H::Protocol>(), ring, session.options);
+    let (due, revealed) = on_clear(session.ring, H::COMPUTING, suite)?;
+    let mut planner = Planner::new(CostModel::of::<H::Protocol>(), session.ring, session.options);
     let mut bench = Bench::new(&mut planner, None, H::COMPUTING);
     suite.run(&mut bench).map_err(|source| Failure::Protocol { place: place::<S>("the plan"), source })?;
+    let expected = Expected { suite: S::NAME, inputs: suite.client_inputs(), due, revealed, planner };
+    as_expected(session, &expected, &|bench| suite.run(bench))
+}
 
-    let inputs = suite.client_inputs();
+/// A suite as clear and the planner ran it.
+struct Expected {
+    suite: &'static str,
+    inputs: Vec<(Vec<usize>, Vec<i64>)>,
+    due: Vec<Record>,
+    revealed: Vec<Tensor<u64>>,
+    planner: Planner,
+}
+
+/// A suite at one party.
+type AtParty<'a, P> = dyn Fn(&mut Bench<P>) -> covey_protocols::api::Result<()> + Sync + 'a;
+
+/// Runs a suite at every party and compares. Compiled once for each harness, not for each suite.
+fn as_expected<H: Harness>(
+    session: &Session<H>,
+    expected: &Expected,
+    at_party: &AtParty<H::Protocol>,
+) -> Result<Counts, Failure> {
+    let ring = session.ring;
+    let Expected { suite, inputs, due, revealed, planner } = expected;
     let secret =
         |(shape, values): &(Vec<usize>, Vec<i64>)| secrets::tensor(Tensor::new(shape.clone(), wrapped(ring, values)));
     let inputs: Vec<Tensor<WordOf<H>>> = inputs.iter().map(secret).collect();
@@ -77,8 +98,8 @@ pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<
             let me = network.me();
             protocol.begin(Phase::Joint, session.run)?;
             let mut bench = Bench::new(protocol, Some(me), H::COMPUTING);
-            let result = suite.run(&mut bench);
-            result.map_err(|source| Failure::Protocol { place: place::<S>(bench.current()), source })?;
+            let result = at_party(&mut bench);
+            result.map_err(|source| Failure::Protocol { place: place_in(suite, bench.current()), source })?;
             Ok((bench.into_records(), network.meter().snapshot()))
         },
         |client, network| {
@@ -95,27 +116,27 @@ pub fn conform<H: Harness, S: Suite>(session: &Session<H>, suite: &S) -> Result<
     let mut counts = Counts::default();
     for (me, (records, meter)) in parties.iter().enumerate() {
         let who = format!("P{me}");
-        let subject = Subject { suite: S::NAME, who: &who, ring };
+        let subject = Subject { suite, who: &who, ring };
         counts = Counts { cases: due.len(), time, ..Counts::default() };
         subject.lengths("all cases", records.len(), due.len())?;
         // A dealer learns nothing.
-        for (record, due) in records.iter().zip(&due).filter(|_| me < H::COMPUTING) {
+        for (record, due) in records.iter().zip(due).filter(|_| me < H::COMPUTING) {
             if let Some(plain) = &due.due {
                 let exact = &mut Counts::default();
                 judge(&Subject { who: "clear", ..subject }, due, plain, "plain integers", Allowed::Exact, exact)?;
             }
             judge(&subject, record, &due.values, "clear", record.allowed, &mut counts)?;
         }
-        check_traffic(&subject, me, &planner, meter, true)?;
+        check_traffic(&subject, me, planner, meter, true)?;
     }
-    let subject = Subject { suite: S::NAME, who: "the client", ring };
-    for (received, due) in received.iter().zip(&revealed) {
+    let subject = Subject { suite, who: "the client", ring };
+    for (received, due) in received.iter().zip(revealed) {
         let values = received.data().iter().map(|&word| ring.signed(word)).collect();
         let due: Vec<i64> = due.data().iter().map(|&word| ring.signed(word)).collect();
         let record = Record { case: "revealed".into(), values, due: None, allowed: Allowed::Exact };
         judge(&subject, &record, &due, "clear", Allowed::Exact, &mut counts)?;
     }
-    check_traffic(&subject, H::PARTIES, &planner, &client_meter, false)?;
+    check_traffic(&subject, H::PARTIES, planner, &client_meter, false)?;
     Ok(counts)
 }
 
@@ -133,7 +154,11 @@ fn on_clear<S: Suite>(ring: Ring, parties: usize, suite: &S) -> Result<(Vec<Reco
 }
 
 fn place<S: Suite>(case: &str) -> String {
-    format!("{}: {case}", S::NAME)
+    place_in(S::NAME, case)
+}
+
+fn place_in(suite: &str, case: &str) -> String {
+    format!("{suite}: {case}")
 }
 
 /// Where elements are judged.

@@ -11,6 +11,11 @@ pub fn seed() -> u64 {
     std::env::var("COVEY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121)
 }
 
+/// Whether COVEY_IN_FULL is set, as `make conformance` does: every adder meets all elements, over every transport.
+pub fn in_full() -> bool {
+    std::env::var_os("COVEY_IN_FULL").is_some()
+}
+
 /// `values` as ring elements.
 pub fn wrapped<W: Word>(ring: Ring, values: &[i64]) -> Vec<W> {
     values.iter().map(|&value| ring.wrap(value.into())).collect()

@@ -1,6 +1,7 @@
 //! A session of a protocol under test: its parties and its client, each a thread.
 
 use std::marker::PhantomData;
+use std::sync::Mutex;
 use std::thread;
 
 use covey_protocols::Options;
@@ -68,50 +69,63 @@ impl<'a, H: Harness> Session<'a, H> {
         party: impl Fn(&mut H::Protocol, &dyn Network) -> Result<T, Failure> + Sync,
         client: impl FnOnce(&mut H::Client, &dyn Network) -> Result<C, Failure> + Send,
     ) -> Result<(Vec<T>, C), Failure> {
-        let mut networks = self.transport.networks(H::PARTIES)?;
-        let client_network = networks.pop().ok_or_else(|| Failure::Panic("no client's network".into()))?;
+        let networks = self.transport.networks(H::PARTIES)?;
         let (ring, options) = (self.ring, self.options);
-        let party = |network: Box<dyn Network>| {
-            to_the_end(&*network, || {
-                let mut endpoint = network.endpoint(0)?;
-                if let Some(wrap) = self.wrap {
-                    endpoint = wrap(network.me(), endpoint);
-                }
-                party(&mut start(endpoint)?, &*network)
-            })
-        };
-        let client = move || {
-            to_the_end(&*client_network, || {
-                client(&mut H::client(tap(client_network.endpoint(0)?), ring, options), &*client_network)
-            })
-        };
-        thread::scope(|scope| {
-            let party = &party;
-            let parties: Vec<_> = networks.into_iter().map(|network| scope.spawn(move || party(network))).collect();
-            let client = scope.spawn(client);
-            let mut failures = Vec::new();
-            let mut results = Vec::new();
-            for (me, handle) in parties.into_iter().enumerate() {
-                match handle.join().unwrap_or_else(|_| Err(Failure::Panic(format!("P{me}")))) {
-                    Ok(result) => results.push(result),
-                    Err(failure) => failures.push(failure),
-                }
+        let results: Vec<Mutex<Option<T>>> = (0..H::PARTIES).map(|_| Mutex::new(None)).collect();
+        let mut of_client = None;
+        let as_party = |network: &dyn Network| {
+            let mut endpoint = network.endpoint(0)?;
+            if let Some(wrap) = self.wrap {
+                endpoint = wrap(network.me(), endpoint);
             }
-            let client = client.join().unwrap_or_else(|_| Err(Failure::Panic("the client".into())));
-            match (client, first_cause(failures)) {
-                (_, Some(failure)) => Err(failure),
-                (Err(failure), None) => Err(failure),
-                (Ok(result), None) => Ok((results, result)),
-            }
-        })
+            let result = party(&mut start(endpoint)?, network)?;
+            results[network.me()].lock().expect("one thread has it").replace(result);
+            Ok(())
+        };
+        let as_client = |network: &dyn Network| {
+            of_client = Some(client(&mut H::client(tap(network.endpoint(0)?), ring, options), network)?);
+            Ok(())
+        };
+        threads(networks, &as_party, Box::new(as_client))?;
+        let results = results.into_iter().map(|result| result.into_inner().expect("its thread has ended"));
+        match (results.collect(), of_client) {
+            (Some(results), Some(of_client)) => Ok((results, of_client)),
+            _ => unreachable!("whoever yields nothing has failed"),
+        }
     }
 }
 
+/// What the client does.
+type AsClient<'a> = Box<dyn FnOnce(&dyn Network) -> Result<(), Failure> + Send + 'a>;
+
+/// Runs `party` at each of `networks` but the last, and `client` there, each on a thread of its own. Returns the failure of the first
+/// that fails of itself. Compiled once, not for each protocol and circuit.
+fn threads(
+    mut networks: Vec<Box<dyn Network>>,
+    party: &(dyn Fn(&dyn Network) -> Result<(), Failure> + Sync),
+    client: AsClient,
+) -> Result<(), Failure> {
+    let client_network = networks.pop().ok_or_else(|| Failure::Panic("no client's network".into()))?;
+    thread::scope(|scope| {
+        let parties: Vec<_> = networks
+            .into_iter()
+            .map(|network| scope.spawn(move || to_the_end(&*network, || party(&*network))))
+            .collect();
+        let client = scope.spawn(move || to_the_end(&*client_network, || client(&*client_network)));
+        let mut failures = Vec::new();
+        for (me, handle) in parties.into_iter().enumerate() {
+            failures.extend(handle.join().unwrap_or_else(|_| Err(Failure::Panic(format!("P{me}")))).err());
+        }
+        let client = client.join().unwrap_or_else(|_| Err(Failure::Panic("the client".into())));
+        first_cause(failures).map_or(client, Err)
+    })
+}
+
 /// Runs `job`; then leaves, or tells the others why it stopped.
-fn to_the_end<T>(network: &dyn Network, job: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+fn to_the_end(network: &dyn Network, job: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     let result = job();
     match &result {
-        Ok(_) => network.close(),
+        Ok(()) => network.close(),
         Err(failure) => {
             network.abort(Some(network.me()), &failure.to_string());
         }

@@ -15,6 +15,7 @@ pub struct Arithmetic(pub Samples);
 
 impl Suite for Arithmetic {
     const NAME: &'static str = "arithmetic";
+    const ADDS: bool = false;
     const ON_VIOLATION: OnViolation = OnViolation::Wrap;
 
     fn run<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {

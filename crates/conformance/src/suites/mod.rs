@@ -30,6 +30,8 @@ pub trait Suite: Sync {
     const NAME: &'static str;
     /// Whether values pass the ring's ends: clear then wraps as shares do, where it otherwise refuses.
     const ON_VIOLATION: OnViolation = OnViolation::Refuse;
+    /// Whether what it runs depends on the adder.
+    const ADDS: bool = true;
 
     /// What the client sends, in the order the circuit asks for it: shapes and values.
     fn client_inputs(&self) -> Vec<(Vec<usize>, Vec<i64>)> {

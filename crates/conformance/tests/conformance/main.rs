@@ -1,5 +1,6 @@
 //! Conformance, as one binary: the protocols are compiled once for all of it.
 
+mod centred;
 mod clear;
 mod clients;
 mod goldens;
@@ -9,6 +10,7 @@ mod mutants;
 mod programs;
 mod rings;
 mod suites;
+mod sums;
 mod threads;
 mod two_party;
 mod uniformity;

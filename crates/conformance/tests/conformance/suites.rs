@@ -2,7 +2,7 @@
 
 use covey_conformance::beaver::BeaverHarness;
 use covey_conformance::quad::QuadHarness;
-use covey_conformance::samples::Samples;
+use covey_conformance::samples::{SMALL, Samples, in_full};
 use covey_conformance::suites::{
     Arithmetic, ClientHalves, Comparisons, Conversion, Layers, Probabilistic, Roundings, Suite, Tables, Truncations,
 };
@@ -13,9 +13,10 @@ use covey_protocols::circuits::Adder;
 use covey_protocols::{NetworkProfile, Options};
 use covey_ring::Ring::{self, Odd, Pow2};
 
-/// Elements and tiles of a run: fewer where a message costs more.
+/// Elements and tiles of a run: fewer where a message costs more, and fewer unless in full.
 #[derive(Clone, Copy)]
 struct Scale {
+    in_full: usize,
     count: usize,
     tile: usize,
 }
@@ -24,7 +25,7 @@ fn options(adder: Adder, tile: usize) -> Options {
     Options { adder, tile, window: 3, ..Options::default() }
 }
 
-/// Runs one suite, with each of the adders.
+/// Runs one suite, with each of the adders. Unless in full, those after the first meet few elements, and only in memory.
 fn run<H: Harness, S: Suite>(
     transport: Transport,
     ring: Ring,
@@ -32,8 +33,12 @@ fn run<H: Harness, S: Suite>(
     adders: &[Adder],
     suite: fn(Samples) -> S,
 ) {
-    let Scale { count, tile } = scale;
-    for &adder in adders {
+    let several = S::ADDS && (in_full() || matches!(transport, Transport::Memory));
+    let adders = if several { adders } else { &adders[..1] };
+    for (number, &adder) in adders.iter().enumerate() {
+        let Scale { in_full: all, count, tile } =
+            if number == 0 || ring.bits() <= SMALL || in_full() { scale } else { FEW };
+        let count = if in_full() { all } else { count };
         let session = Session::<H>::new(transport.clone(), ring, options(adder, tile));
         match conform(&session, &suite(Samples { ring, count, tile })) {
             Ok(counts) => println!("{} in {ring}, {transport:?}, {adder:?}: {counts:?}", S::NAME),
@@ -44,10 +49,10 @@ fn run<H: Harness, S: Suite>(
 
 const ALL: &[Adder] = &Adder::ALL;
 const SOME: &[Adder] = &[Adder::FewestBytes, Adder::Balanced, Adder::FewestRounds, Adder::LogDepth];
-const IN_MEMORY: Scale = Scale { count: 600, tile: 192 };
-const SIMULATED: Scale = Scale { count: 400, tile: 128 };
-const OVER_TLS: Scale = Scale { count: 250, tile: 128 };
-const FEW: Scale = Scale { count: 150, tile: 64 };
+const IN_MEMORY: Scale = Scale { in_full: 600, count: 600, tile: 192 };
+const SIMULATED: Scale = Scale { in_full: 400, count: 150, tile: 128 };
+const OVER_TLS: Scale = Scale { in_full: 250, count: 150, tile: 128 };
+const FEW: Scale = Scale { in_full: 150, count: 70, tile: 64 };
 
 macro_rules! over {
     (often $name:ident, $transport:expr, $scale:expr, $adders:expr, $harness:ty, $ring:expr, [$($test:ident = $suite:expr),*]) => {
@@ -124,7 +129,7 @@ macro_rules! conformance {
     };
     // Every value and every pair; too few bits for the values of a layer.
     (@exhaustive $often:ident $harness:ty, $ring:expr) => {
-        over!(often memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
+        over!($often memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, probabilistic = Probabilistic, conversion = Conversion, table = Tables,
             comparison = Comparisons, client = ClientHalves
         ]);
@@ -142,7 +147,7 @@ macro_rules! conformance {
         ]);
     };
     (@exhaustive_checked $often:ident $harness:ty, $ring:expr) => {
-        over!(often memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
+        over!($often memory, Transport::Memory, IN_MEMORY, ALL, $harness, $ring, [
             arithmetic = Arithmetic, truncation = Truncations, roundings = Roundings, conversion = Conversion, table = Tables,
             comparison = Comparisons, client = ClientHalves
         ]);
@@ -164,13 +169,14 @@ conformance! {
     beaver_2_37: BeaverHarness<u64, 2>, rare full Pow2(37);
     beaver_2_4: BeaverHarness<u32, 2>, often exhaustive Pow2(4);
     beaver_3_5: BeaverHarness<u32, 3>, often exhaustive Pow2(5);
-    beaver_8_6: BeaverHarness<u64, 8>, often exhaustive Pow2(6);
+    beaver_8_4: BeaverHarness<u64, 8>, often exhaustive Pow2(4);
+    beaver_8_6: BeaverHarness<u64, 8>, rare exhaustive Pow2(6);
     quad_32: QuadHarness<u32>, rare checked Pow2(32);
     quad_64: QuadHarness<u64>, often checked Pow2(64);
     quad_37: QuadHarness<u64>, rare checked Pow2(37);
     quad_4: QuadHarness<u32>, often exhaustive_checked Pow2(4);
     quad_5: QuadHarness<u32>, often exhaustive_checked Pow2(5);
-    quad_6: QuadHarness<u64>, often exhaustive_checked Pow2(6);
+    quad_6: QuadHarness<u64>, rare exhaustive_checked Pow2(6);
     two_party_16: TwoPartyHarness<u32>, often narrow Pow2(16);
     two_party_32: TwoPartyHarness<u32>, often wide Pow2(32);
     two_party_37: TwoPartyHarness<u64>, rare wide Pow2(37);

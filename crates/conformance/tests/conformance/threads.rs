@@ -15,28 +15,31 @@ use covey_protocols::threads::use_threads;
 use covey_protocols::{LinearMethod, Options, Phase};
 use covey_ring::{Ring, Tensor};
 
+use super::sums::branches;
+
 /// Messages by receiver and sender, in order.
 type Transcript = BTreeMap<(usize, usize), Vec<Vec<u8>>>;
 
 fn check<H: Harness>(bits: u32, runs: &[(Phase, u64)]) {
-    check_program::<H>(bits, runs, programs::cnn);
-    check_program::<H>(bits, runs, programs::operations);
+    check_program::<H>(bits, runs, programs::cnn, (3, 64));
+    check_program::<H>(bits, runs, programs::operations, (3, 64));
 }
 
 fn check_program<H: Harness>(
     bits: u32,
     runs: &[(Phase, u64)],
     program: fn(Ring) -> Result<Arc<Program>, ProgramError>,
+    (batch, tile): (usize, usize),
 ) {
     let ring = Ring::Pow2(bits);
     let program = program(ring).unwrap();
     let weights = programs::weights(&program).unwrap();
-    let inputs = (0..2).map(|number| programs::inputs(&program, 3, number)).collect();
+    let inputs = (0..2).map(|number| programs::inputs(&program, batch, number)).collect();
     let case = Case { program, weights, inputs };
     // Lattice encryption draws from the operating system: its messages never repeat.
-    let options = Options { tile: 64, window: 5, linear: LinearMethod::Ot, ..Options::default() };
+    let options = Options { tile, window: 5, linear: LinearMethod::Ot, ..Options::default() };
     let mut first: Option<(Transcript, Vec<_>)> = None;
-    for threads in [1, 2, 3, 8] {
+    for threads in [1, 2, 3, 4, 8] {
         // Whatever other tests of this process choose meanwhile, nothing but the time may depend on it.
         use_threads(Some(threads)).unwrap();
         let logs: Vec<Log> = (0..H::PARTIES).map(|_| Log::default()).collect();
@@ -72,6 +75,15 @@ const RUNS: [(Phase, u64); 3] = [(Phase::Joint, 1), (Phase::Preprocess, 2), (Pha
 #[test]
 fn trio() {
     check::<TrioHarness<u32>>(32, &RUNS);
+}
+
+/// Convolutions of several images, of which a thread may take some.
+#[test]
+fn several_images_at_once() {
+    let branches = |ring| Ok(branches(ring));
+    check_program::<TrioHarness<u32>>(32, &RUNS, branches, (9, 8192));
+    check_program::<QuadHarness<u32>>(32, &RUNS, branches, (9, 8192));
+    check_program::<BeaverHarness<u32, 2>>(32, &RUNS, branches, (5, 8192));
 }
 
 #[test]

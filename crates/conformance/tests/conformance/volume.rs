@@ -1,4 +1,4 @@
-//! Many elements through every primitive: a million in the ordinary tests, a hundred million with `--ignored`. COVEY_PRIMITIVE names one
+//! Many elements through every primitive: a quarter of a million in the ordinary tests, a hundred million in `make conformance`. COVEY_PRIMITIVE names one
 //! primitive that is tested alone.
 
 use covey_conformance::samples::Samples;
@@ -41,8 +41,8 @@ fn volume<H: Harness>(bits: u32, elements: u64) {
 }
 
 #[test]
-fn a_million_elements_each() {
-    volume::<TrioHarness<u32>>(32, 1_000_000);
+fn a_quarter_of_a_million_elements_each() {
+    volume::<TrioHarness<u32>>(32, PART);
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn shifted_sum(b: &mut ProgramBuilder, name: &str, layers: [ValueId; 2], bound: 
 }
 
 /// A residual block with a shortcut of its own, computed in bands of three rows and in more pieces than one, and a recurrent layer.
-fn branches(ring: Ring) -> Arc<Program> {
+pub fn branches(ring: Ring) -> Arc<Program> {
     let mut b = ProgramBuilder::new("branches", ring);
     let x = b.input("x", &[64, 16, 16], 8);
     b.bound(x, 6);
