@@ -40,7 +40,7 @@ help:
 	@echo "make onnx-vectors  the test vectors of the onnx package, through compiler and interpreter"
 	@echo "make variants  networks made for private inference, in every form and protocol, against the specification; SIZE=64"
 	@echo "make accuracies  networks trained in every form and thinned, next to what they cost; DATA=folder of Fashion-MNIST"
-	@echo "make conformance  what make test leaves out: larger volumes, wide programs and more rings over more transports"
+	@echo "make conformance  the protocols' tests in full, on several threads: larger volumes, wide programs and more rings over more transports"
 	@echo "make deny   licences, sources and advisories of what a build takes in, by cargo deny"
 	@echo "make instruction-sets  kernels and protocols without AMX, without AVX-512, and in the portable build"
 	@echo "make constant-time  branches and addresses that depend on secrets, by Valgrind and by timing"
@@ -170,9 +170,10 @@ DATA ?= /usr/share/datasets/fashion-mnist
 accuracies: $(VENV)/ready
 	$(BIN)/python examples/accuracies.py --data $(DATA)
 
-# The tests that `make test` ignores: larger volumes, wide programs and more rings over more transports, noise of millions of coefficients.
+# All tests of the protocols in full, on several threads: also those that `make test` ignores, with larger volumes, wide programs, more rings
+# over more transports, longer enumerations, and noise of millions of coefficients.
 conformance:
-	COVEY_IN_FULL=1 cargo test --release --locked -p covey-conformance -p covey-protocols -p covey-rlwe --lib --tests -- --include-ignored
+	COVEY_IN_FULL=1 COVEY_THREADS=5 cargo test --release --locked -p covey-conformance -p covey-protocols -p covey-rlwe --lib --tests -- --include-ignored
 
 # Advisories come from a repository on GitHub.
 deny:

@@ -37,7 +37,7 @@ SERVED = ("trio", "quad", "two-party", "beaver")
 
 
 def parametrize_protocols(metafunc: pytest.Metafunc, **fixtures: tuple[str, ...]) -> None:
-    """Runs a test on protocols: on each of its fixture's where COVEY_IN_FULL is set, as `make bad-input` does, else on two of them.
+    """Runs a test on each of its fixture's protocols where COVEY_IN_FULL is set, as in `make bad-input`, else on two.
 
     Which two differs from test to test, so that every protocol meets some mistakes in `make test`.
     """

@@ -30,10 +30,13 @@ from covey.bench.networks import NETWORKS, network
 from covey.bench.primitives import MEGA, PRIMITIVES, Primitive
 from covey.bench.runs import session_options
 from covey.bench.statistics import Summary
+from covey.clear import run_clear
 from covey.cli.bench_tables import primitives_table
 from covey.client import Progress
 from covey.errors import CoveyError, OptionError
+from covey.model import Model
 from covey.parties import Parties
+from covey.result import Result
 
 LINUX = sys.platform == "linux"
 
@@ -273,6 +276,25 @@ def test_phases_as_a_table(command: Command, folder: Path) -> None:
     assert max(map(len, outcome.out.splitlines())) <= 100
 
 
+def test_samples_that_do_not_fit_a_party_run_one_after_the_other(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: list[int] = []
+
+    def in_the_clear(model: Model, data: dict[str, np.ndarray]) -> Result:
+        whole.extend(map(len, data.values()))
+        return run_clear(model, data)
+
+    monkeypatch.setattr("covey.portions.SMALL", 0)
+    monkeypatch.setattr("covey.portions.AT_ONCE_BYTES", 1)
+    monkeypatch.setattr("covey.bench.model.run_clear", in_the_clear)
+    arguments = ["bench", "model", "lenet5", "--batch", 3, "--repetitions", 1, "--warm-up", 0, "--cache", folder]
+    figures = json.loads(command.succeeds(*arguments, "--json").out)
+    assert (figures["differing_from_clear"], figures["elements"], whole) == (0, 30, [1, 1, 1])
+    assert figures["relative_error"] < 0.02
+    assert (figures["bytes"], figures["rounds"]) == (figures["planned_bytes"], figures["planned_rounds"])
+
+
 def test_a_model_as_a_table(command: Command, folder: Path) -> None:
     outcome = command.succeeds(
         "bench", "model", "lenet5", "--repetitions", 1, "--warm-up", 0, "--nodes", "--cache", folder
@@ -367,7 +389,8 @@ def test_the_switches_are_options_of_sessions() -> None:
 def test_plaintext(folder: Path) -> None:
     files = cache.kept(models.ImageSpec("lenet5", "mnist"), "auto", folder, silent)
     images = models.samples("mnist", 2)
-    measured = plaintext.measure(files.onnx, {"image": images}, 2)
+    # Of both samples one after the other.
+    measured = plaintext.measure(files.onnx, [{"image": images[:1]}, {"image": images[1:]}], 2)
     assert measured is not None
     assert measured.wall.least > 0
     from onnx.reference import ReferenceEvaluator
@@ -382,7 +405,7 @@ def test_torch_computes_what_onnxruntime_does(tmp_path: Path, pool: models.Pool)
     onnx.save(models.build("resnet18", "cifar", pool), tmp_path / "model.onnx")
     images = models.samples("cifar", 2)
     results = [
-        engine(tmp_path / "model.onnx", {"image": images})[1]() for engine in (plaintext._torch, plaintext._onnxruntime)
+        engine(tmp_path / "model.onnx")[1]({"image": images}) for engine in (plaintext._torch, plaintext._onnxruntime)
     ]
     np.testing.assert_allclose(*results, rtol=1e-3, atol=1e-3)
 

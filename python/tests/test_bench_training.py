@@ -122,6 +122,6 @@ def test_encoder_layers_in_torch_compute_what_onnxruntime_does(tmp_path: Path) -
     module = EncoderModule(model)
     assert not any(name.endswith("factor") for name, _ in module.named_parameters())
     found = module(torch.from_numpy(inputs["hidden_states"])).detach().numpy()
-    np.testing.assert_allclose(found, plaintext._onnxruntime(tmp_path / "model.onnx", inputs)[1](), atol=1e-4)
+    np.testing.assert_allclose(found, plaintext._onnxruntime(tmp_path / "model.onnx")[1](inputs), atol=1e-4)
     with pytest.raises(OptionError, match="which encoder layers do not have"):
         EncoderModule(SMALL.build())

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use covey_protocols::Options;
+use covey_protocols::threads::use_threads;
 use covey_ring::Ring;
 use covey_transport::{Endpoint, Network, PeerId};
 
@@ -31,9 +32,15 @@ pub struct Session<'a, H> {
 
 impl<'a, H: Harness> Session<'a, H> {
     /// A session of `H` over `transport`.
-    /// `COVEY_MAX_ISA` caps the instruction set of its kernels.
+    /// `COVEY_MAX_ISA` caps the instruction set of its kernels, and `COVEY_THREADS` has parties compute on so many threads.
+    ///
+    /// # Panics
+    /// If `COVEY_THREADS` is no number of threads.
     pub fn new(transport: Transport, ring: Ring, options: Options) -> Self {
         covey_kernels::dispatch::cap_from_environment();
+        if let Ok(threads) = std::env::var("COVEY_THREADS") {
+            use_threads(Some(threads.parse().expect("a number of threads"))).expect("threads");
+        }
         let options = H::options(options);
         Session { transport, ring, options, wrap: None, run: 1, harness: PhantomData }
     }

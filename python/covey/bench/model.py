@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,11 @@ from covey import _core
 from covey.bench import plaintext
 from covey.bench.cache import kept
 from covey.bench.networks import NetworkProfile
-from covey.bench.plaintext import Plaintext
+from covey.bench.plaintext import Inputs, Plaintext
 from covey.bench.planned import peak_memory
 from covey.bench.runs import BenchPhase, Runs, links, parties, repeat, session_options
 from covey.clear import run_clear
-from covey.client import Progress
+from covey.client import Progress, rows_of
 from covey.closeness import relative_error
 from covey.comparison import compare
 from covey.model import Model, load
@@ -167,10 +168,6 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
     files = kept(setting.spec, setting.ring, folder, progress)
     inputs = setting.spec.samples(setting.batch)
     model = load(files.program)
-    due: Result | None = None
-    if setting.check:
-        progress(0, 0, "the specification, in the clear")
-        due = run_clear(model, inputs)
     with parties(
         setting.protocol,
         setting.network,
@@ -190,17 +187,38 @@ def measure(setting: Setting, folder: Path, progress: Progress) -> Outcome:
             repetitions=setting.repetitions,
             progress=progress,
         )
+        sizes = [setting.batch] if setting.phase != "joint" else running.portions(model, setting.batch)
+    # The specification and plaintext take as many samples at a time as the parties: all may not fit this machine.
+    starts = itertools.accumulate(sizes, initial=0)
+    parts = [rows_of(inputs, model.program, start, start + size) for start, size in zip(starts, sizes, strict=False)]
+    differing: int | None = None
+    if setting.check:
+        progress(0, 0, "the specification, in the clear")
+        differing = _differing(model, parts, sizes, private)
     outside: Plaintext | None = None
     if setting.plaintext:
         progress(0, 0, "plaintext on one thread")
-        outside = plaintext.measure(files.onnx, inputs, max(3, setting.repetitions))
+        outside = plaintext.measure(files.onnx, parts, max(3, setting.repetitions))
     given = {**setting.network.session, **session_options(setting.options)}
-    sizes = [setting.batch] if setting.phase != "joint" else running.portions(model, setting.batch)
     plans = {
         size: json.loads(_core.plan(model.program, setting.protocol, size, parties=setting.parties, **given))
         for size in set(sizes)
     }
-    return _outcome(setting, model, runs, private, due, outside, [plans[size] for size in sizes])
+    return _outcome(setting, model, runs, private, differing, outside, [plans[size] for size in sizes])
+
+
+def _differing(model: Model, parts: Sequence[Inputs], sizes: Sequence[int], private: Result) -> int:
+    """Elements of the private outputs that are not the specification's."""
+    differing, start = 0, 0
+    for part, size in zip(parts, sizes, strict=True):
+        due = run_clear(model, part).integers
+        if len(parts) == 1:
+            rows = private.integers
+        else:
+            rows = {name: integers[start : start + size] for name, integers in private.integers.items()}
+        differing += sum(row.differing for row in compare(due, rows))
+        start += size
+    return differing
 
 
 def _outcome(
@@ -208,7 +226,7 @@ def _outcome(
     model: Model,
     runs: Runs,
     private: Result,
-    due: Result | None,
+    differing: int | None,
     outside: Plaintext | None,
     plans: list[dict[str, Any]],
 ) -> Outcome:
@@ -221,9 +239,6 @@ def _outcome(
         error = relative_error(output, outside.outputs.astype(np.float64))
     elif outside is not None:
         same = int((output == outside.outputs).sum())
-    differing = None
-    if due is not None:
-        differing = sum(row.differing for row in compare(due.integers, private.integers))
     return Outcome(
         setting=setting,
         ring=program.ring,

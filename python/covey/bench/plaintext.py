@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,19 +37,24 @@ class Plaintext:
     """The first output of the network, or the losses of the first steps."""
 
 
-def measure(path: Path, inputs: Inputs, repetitions: int, warm_up: int = 1) -> Plaintext | None:
+def measure(path: Path, parts: Sequence[Inputs], repetitions: int, warm_up: int = 1) -> Plaintext | None:
     """Run the network on one thread, a small one more often than asked; `None` without torch and onnxruntime.
 
-    Torch runs convolutional networks, onnxruntime those with other operators. Inputs that are not given are
-    zeros, as in a sequence's first run.
+    It runs on `parts` of the samples, one after the other. Torch runs convolutional networks, onnxruntime those with
+    other operators. Inputs that are not given are zeros, as in a sequence's first run.
     """
     for engine in (_torch, _onnxruntime):
         try:
-            name, call = engine(path, inputs)
+            name, run = engine(path)
         except (ImportError, OSError, OptionError):  # the second: installed, but for another machine
             continue
-        return _timed(name, call, repetitions, warm_up)
+        return _timed(name, functools.partial(_in_turn, run, parts), repetitions, warm_up)
     return None
+
+
+def _in_turn(run: Callable[[Inputs], Array], parts: Sequence[Inputs]) -> Array:
+    outputs = [run(part) for part in parts]
+    return outputs[0] if len(parts) == 1 else np.concatenate(outputs)
 
 
 def measure_steps(
@@ -85,35 +91,39 @@ def _timed(name: str, call: Callable[[], Array], repetitions: int, warm_up: int)
     return Plaintext(name, Summary.of(walls), cpu, outputs)
 
 
-def _onnxruntime(path: Path, inputs: Inputs) -> tuple[str, Callable[[], Array]]:
+def _onnxruntime(path: Path) -> tuple[str, Callable[[Inputs], Array]]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    count = len(next(iter(inputs.values())))
-    feed = {
-        entry.name: inputs[entry.name] if entry.name in inputs else np.zeros((count, *entry.shape[1:]), np.float32)
-        for entry in session.get_inputs()
-    }
-    return "onnxruntime fp32, one thread", lambda: np.asarray(session.run(None, feed)[0])
+
+    def run(inputs: Inputs) -> Array:
+        count = len(next(iter(inputs.values())))
+        feed = {
+            entry.name: inputs[entry.name] if entry.name in inputs else np.zeros((count, *entry.shape[1:]), np.float32)
+            for entry in session.get_inputs()
+        }
+        return np.asarray(session.run(None, feed)[0])
+
+    return "onnxruntime fp32, one thread", run
 
 
-def _torch(path: Path, inputs: Inputs) -> tuple[str, Callable[[], Array]]:
+def _torch(path: Path) -> tuple[str, Callable[[Inputs], Array]]:
     import torch
 
     from covey.nn import ZooNetwork
 
     network = ZooNetwork(onnx.load(path)).eval()
     torch.set_num_threads(1)
-    (given,) = (torch.from_numpy(array) for array in inputs.values())
 
-    def call() -> Array:
+    def run(inputs: Inputs) -> Array:
+        (given,) = (torch.from_numpy(array) for array in inputs.values())
         with torch.inference_mode():
             return np.asarray(network(given).numpy())
 
-    return TORCH, call
+    return TORCH, run
 
 
 def _torch_step(path: Path, optimizer: Optimizer) -> Callable[[Inputs], float]:

@@ -56,8 +56,9 @@ pub(super) unsafe fn pack<W: Word>(
     let geometry = patches.geometry;
     let fits = |size: usize| size < 1 << 26;
     let padded = [0, 1].map(|axis| geometry.input[axis] + geometry.pads[axis] + geometry.pads[axis + 2]);
-    if !(fits(geometry.input_len()) && fits(padded[0]) && fits(padded[1])) {
-        // Offsets within 16 images might pass 32 bits.
+    let plane = padded[0].saturating_mul(padded[1]);
+    if !(fits(geometry.input_len()) && fits(padded[0]) && fits(padded[1]) && plane < 1 << 30) {
+        // Offsets within 16 images, or of a padded row, might pass 32 bits.
         // SAFETY: as the caller promises.
         return unsafe { through_words(patches, rows, columns, panel, out) };
     }

@@ -89,6 +89,8 @@ impl<W: Word> Weight<W> {
             return unsafe { amx::fast::convolve(weights, geometry, xs, chunk.rows.clone(), &tiles, out) };
         }
         let channels = geometry.out_channels / geometry.groups;
+        let whole = chunk.images.len() == 1 || chunk.run.len() == positions;
+        assert!(whole, "columns are counted from image to image: a chunk of several has all their positions");
         let first = chunk.images.start * positions + chunk.run.start;
         for group in chunk.rows.start / channels..chunk.rows.end.div_ceil(channels) {
             let from = chunk.rows.start.max(group * channels);

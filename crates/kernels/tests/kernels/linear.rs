@@ -169,6 +169,29 @@ proptest! {
     }
 }
 
+/// So far that offsets in the padded plane pass 32 bits.
+#[test]
+fn rows_far_outside_of_an_image() {
+    let (channels, width) = (6, 1 << 20);
+    let geometry = ConvGeometry {
+        in_channels: 1,
+        out_channels: channels,
+        groups: 1,
+        input: [1, width],
+        kernel: [2, 1],
+        strides: [1, 1],
+        pads: [4096, 0, 0, 0],
+        dilations: [4096, 1],
+    };
+    let (x, w): (Vec<u32>, Vec<u32>) = (words(width, 1), words(2 * channels, 2));
+    let expected = w.chunks_exact(2).flat_map(|w| x.iter().map(|x| x.wrapping_mul(w[1])));
+    each_isa(|isa| {
+        let mut out = vec![0; channels * width];
+        LinearWeight::conv2d(&geometry, vec![Part::Words(w.clone())]).map(1, &[&x], &mut out);
+        assert!(out.iter().copied().eq(expected.clone()), "{isa:?}");
+    });
+}
+
 #[test]
 fn shapes_of_real_networks() {
     for elements in [1, 5000, 1 << 16] {
