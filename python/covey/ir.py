@@ -6,6 +6,7 @@ a value's `shape` leaves it out and `batched` is true. Parameters (weights and o
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ class Value:
             return list(self.shape)
         dims = [*self.shape[: self.at], batch, *self.shape[self.at :]]
         end = self.first + self.merged
-        return [*dims[: self.first], int(np.prod(dims[self.first : end], dtype=np.int64)), *dims[end:]]
+        return [*dims[: self.first], int(math.prod(dims[self.first : end])), *dims[end:]]
 
     @property
     def rank(self) -> int:
@@ -73,7 +74,7 @@ class Value:
     @property
     def size(self) -> int:
         """Elements of one sample."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return int(math.prod(self.shape))
 
     def __str__(self) -> str:
         dims = [str(d) for d in self.shape]

@@ -8,6 +8,7 @@ mod key_bits;
 mod material;
 mod mutants;
 mod programs;
+mod random_networks;
 mod rings;
 mod suites;
 mod sums;

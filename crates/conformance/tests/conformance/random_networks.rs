@@ -1,0 +1,165 @@
+//! Random convolutional networks of real widths, on random batches and numbers of threads: results of clear, messages of the plan.
+//!
+//! The suites' layers are small: at these sizes layers are cut in pieces and among threads. A failure names its seed; COVEY_NETWORK
+//! runs that one alone.
+
+use std::sync::Arc;
+
+use covey_conformance::beaver::BeaverHarness;
+use covey_conformance::program::{Case, conform};
+use covey_conformance::quad::QuadHarness;
+use covey_conformance::samples::in_full;
+use covey_conformance::trio::TrioHarness;
+use covey_conformance::{Harness, Session, Transport, programs};
+use covey_program::{Program, ProgramBuilder, Rounding, ValueId, Window, op};
+use covey_protocols::threads::use_threads;
+use covey_protocols::{Options, Phase};
+use covey_ring::Ring;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ z >> 31) % bound as u64) as usize
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+}
+
+/// Bits of activations and of weights.
+const BITS: u32 = 6;
+/// Fractional bits of activations.
+const SCALE: u32 = 8;
+
+/// `[channels, side, side]` of one sample.
+#[derive(Clone, Copy)]
+struct Activation {
+    value: ValueId,
+    channels: usize,
+    side: usize,
+}
+
+/// A convolution: channels out, kernel, stride, groups.
+#[derive(Clone, Copy)]
+struct Shape {
+    out: usize,
+    kernel: usize,
+    stride: usize,
+    groups: usize,
+}
+
+impl Shape {
+    fn depth(self, x: Activation) -> usize {
+        x.channels / self.groups * self.kernel * self.kernel
+    }
+
+    /// Results are below 2 to this.
+    fn bound(self, x: Activation) -> u32 {
+        2 * BITS + self.depth(x).next_power_of_two().ilog2() + 1
+    }
+}
+
+/// A convolution that is shifted by `bits` afterwards: activations keep their scale.
+fn conv(b: &mut ProgramBuilder, name: &str, x: Activation, shape: Shape, bits: u32) -> Activation {
+    let Shape { out, kernel, stride, groups } = shape;
+    let w = b.parameter(&format!("{name}.weight"), &[out, x.channels / groups, kernel, kernel], bits);
+    let bias = b.parameter(&format!("{name}.bias"), &[out], SCALE + bits);
+    b.bound(w, BITS);
+    b.bound(bias, 2 * BITS);
+    let window = Window::square(kernel, stride, kernel / 2);
+    let value = b.node(name, op::Conv2d { window, groups }, &[x.value, w, bias]);
+    b.bound(value, shape.bound(x));
+    let side = (x.side + kernel / 2 * 2 - kernel) / stride + 1;
+    Activation { value, channels: out, side }
+}
+
+/// Shifts and rectifies to activations of [`BITS`].
+fn activated(b: &mut ProgramBuilder, name: &str, x: Activation, bits: u32) -> Activation {
+    let shifted = b.node(name, op::Truncate { bits, rounding: Rounding::Exact }, &[x.value]);
+    b.bound(shifted, BITS);
+    let value = b.node(name, op::Relu, &[shifted]);
+    b.bound(value, BITS);
+    Activation { value, ..x }
+}
+
+/// Layers by themselves and residual blocks with a shortcut, pools, and a dense layer.
+fn network(ring: Ring, random: &mut Random) -> Arc<Program> {
+    let mut b = ProgramBuilder::new("random", ring);
+    let (channels, side) = (random.of(&[3, 16, 48, 64]), 4 + random.below(17));
+    let x = b.input("x", &[channels, side, side], SCALE);
+    b.bound(x, BITS);
+    let mut x = Activation { value: x, channels, side };
+    for number in 0..2 + random.below(3) {
+        let name = format!("layer {number}");
+        let out = random.of(&[16, 40, 64, 96, 128]);
+        let groups = match random.below(4) {
+            0 if out % 8 == 0 && x.channels % 8 == 0 => random.of(&[2, 4, 8]),
+            _ => 1,
+        };
+        let shape = Shape { out, kernel: random.of(&[1, 3, 3, 5]), stride: random.of(&[1, 1, 2]), groups };
+        x = if random.below(3) == 0 {
+            let other = Shape { kernel: 1, groups: 1, ..shape };
+            let bound = shape.bound(x).max(other.bound(x)) + 1;
+            let long = conv(&mut b, &name, x, shape, bound - BITS);
+            let short = conv(&mut b, &format!("{name}.short"), x, other, bound - BITS);
+            let value = b.node(&name, op::Add, &[long.value, short.value]);
+            b.bound(value, bound);
+            activated(&mut b, &name, Activation { value, ..long }, bound - BITS)
+        } else {
+            let bits = shape.bound(x) - BITS;
+            let long = conv(&mut b, &name, x, shape, bits);
+            activated(&mut b, &name, long, bits)
+        };
+        if x.side >= 4 && random.below(3) == 0 {
+            let value = b.node(&name, op::MaxPool { window: Window::square(2, 2, 0) }, &[x.value]);
+            b.bound(value, BITS);
+            x = Activation { value, side: x.side / 2, ..x };
+        }
+    }
+    let inputs = x.channels * x.side * x.side;
+    let flat = b.reshape("flat", x.value, &[inputs]);
+    b.bound(flat, BITS);
+    let w = b.parameter("dense", &[inputs, 24], 8);
+    b.bound(w, 5);
+    let dense = b.node("dense", op::Dense, &[flat, w]);
+    b.bound(dense, BITS + 5 + inputs.next_power_of_two().ilog2());
+    b.output(dense);
+    b.output(x.value);
+    Arc::new(b.build().unwrap())
+}
+
+fn check<H: Harness>(ring: Ring, seed: u64, random: &mut Random) {
+    let program = network(ring, random);
+    let (batch, threads) = (1 + random.below(12), 1 + random.below(20));
+    use_threads(Some(threads)).unwrap();
+    let weights = programs::weights(&program).unwrap();
+    let case = Case { inputs: vec![programs::inputs(&program, batch, 0)], program, weights };
+    let session = Session::<H>::new(Transport::Memory, ring, Options::default());
+    conform(&session, &case, &[(Phase::Joint, 1)])
+        .unwrap_or_else(|failure| panic!("COVEY_NETWORK={seed}, {batch} samples, {threads} threads: {failure}"));
+}
+
+fn check_seed(seed: u64) {
+    let random = &mut Random(seed);
+    match random.below(4) {
+        0 => check::<TrioHarness<u32>>(Ring::Pow2(32), seed, random),
+        1 => check::<TrioHarness<u64>>(Ring::Pow2(64), seed, random),
+        2 => check::<QuadHarness<u32>>(Ring::Pow2(32), seed, random),
+        _ => check::<BeaverHarness<u32, 3>>(Ring::Pow2(32), seed, random),
+    }
+}
+
+#[test]
+fn networks() {
+    match std::env::var("COVEY_NETWORK").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => check_seed(seed),
+        None => (0..if in_full() { 2000 } else { 24 }).for_each(check_seed),
+    }
+}
