@@ -100,7 +100,7 @@ fn network(ring: Ring, random: &mut Random) -> Arc<Program> {
         let name = format!("layer {number}");
         let out = random.of(&[16, 40, 64, 96, 128]);
         let groups = match random.below(4) {
-            0 if out % 8 == 0 && x.channels % 8 == 0 => random.of(&[2, 4, 8]),
+            0 if x.channels.is_multiple_of(8) => random.of(&[2, 4, 8]),
             _ => 1,
         };
         let shape = Shape { out, kernel: random.of(&[1, 3, 3, 5]), stride: random.of(&[1, 1, 2]), groups };
