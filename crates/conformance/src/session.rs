@@ -1,7 +1,7 @@
 //! A session of a protocol under test: its parties and its client, each a thread.
 
 use std::marker::PhantomData;
-use std::sync::Mutex;
+use std::sync::{Mutex, Once};
 use std::thread;
 
 use covey_protocols::Options;
@@ -32,15 +32,20 @@ pub struct Session<'a, H> {
 
 impl<'a, H: Harness> Session<'a, H> {
     /// A session of `H` over `transport`.
-    /// `COVEY_MAX_ISA` caps the instruction set of its kernels, and `COVEY_THREADS` has parties compute on so many threads.
+    /// `COVEY_MAX_ISA` caps the instruction set of its kernels, and `COVEY_THREADS` has parties compute on so many threads
+    /// until a test chooses others.
     ///
     /// # Panics
     /// If `COVEY_THREADS` is no number of threads.
     pub fn new(transport: Transport, ring: Ring, options: Options) -> Self {
         covey_kernels::dispatch::cap_from_environment();
-        if let Ok(threads) = std::env::var("COVEY_THREADS") {
-            use_threads(Some(threads.parse().expect("a number of threads"))).expect("threads");
-        }
+        // Once: tests of threads choose others.
+        static THREADS: Once = Once::new();
+        THREADS.call_once(|| {
+            if let Ok(threads) = std::env::var("COVEY_THREADS") {
+                use_threads(Some(threads.parse().expect("a number of threads"))).expect("threads");
+            }
+        });
         let options = H::options(options);
         Session { transport, ring, options, wrap: None, run: 1, harness: PhantomData }
     }

@@ -1,5 +1,5 @@
-//! Many elements through every primitive: a quarter of a million in the ordinary tests, a hundred million in `make conformance`. COVEY_PRIMITIVE names one
-//! primitive that is tested alone.
+//! Many elements through every primitive: a quarter of a million in the ordinary tests, a hundred million in `make conformance`.
+//! COVEY_PRIMITIVE names one primitive that is tested alone.
 
 use covey_conformance::samples::Samples;
 use covey_conformance::suites::{Primitive, Volume};
