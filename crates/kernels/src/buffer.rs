@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use covey_ring::Word;
 
@@ -19,7 +20,9 @@ pub struct Buffer<W> {
 }
 
 /// Bytes a thread keeps, at most: [`share_memory`] says less where there are many.
-static MOST_HELD: AtomicUsize = AtomicUsize::new(32 << 20);
+static MOST_HELD: AtomicUsize = AtomicUsize::new(MOST_SHARED);
+/// Bytes that threads keep for each other, at most: some need more buffers than they free.
+const MOST_SHARED: usize = 32 << 20;
 /// Longer buffers, in bytes, are left to the allocator: no tile is as long.
 const LONGEST: usize = 4 << 20;
 /// Sizes are powers of two of cache lines.
@@ -30,20 +33,43 @@ pub(crate) fn share_memory(threads: usize) {
     MOST_HELD.store(most_held(threads), Ordering::Relaxed);
 }
 
-/// Bytes that each of so many threads keeps: 64 MiB in all, but each at least the longest buffer.
+/// Bytes that each of so many threads keeps: 32 MiB in all, but each at least the longest buffer.
 fn most_held(threads: usize) -> usize {
-    ((64 << 20) / threads.max(2)).max(LONGEST)
+    ((32 << 20) / threads.max(1)).max(LONGEST)
 }
 
-#[derive(Default)]
 struct Held {
     by_size: [Vec<Vec<Line>>; SIZES],
     bytes: usize,
 }
 
-thread_local! {
-    static HELD: RefCell<Held> = RefCell::default();
+impl Held {
+    const NOTHING: Held = Held { by_size: [const { Vec::new() }; SIZES], bytes: 0 };
+
+    fn take(&mut self, size: usize) -> Option<Vec<Line>> {
+        let lines = self.by_size.get_mut(size)?.pop()?;
+        self.bytes -= size_of_val(&lines[..]);
+        Some(lines)
+    }
+
+    /// Keeps memory if it is not too much, or else returns it.
+    fn put(&mut self, lines: Vec<Line>, most: usize) -> Option<Vec<Line>> {
+        let bytes = size_of_val(&lines[..]);
+        if self.bytes + bytes > most {
+            return Some(lines);
+        }
+        self.bytes += bytes;
+        self.by_size[size_of_lines(lines.len())].push(lines);
+        None
+    }
 }
+
+thread_local! {
+    static HELD: RefCell<Held> = const { RefCell::new(Held::NOTHING) };
+}
+
+/// What threads had too much of.
+static SHARED: Mutex<Held> = Mutex::new(Held::NOTHING);
 
 /// The number of the smallest size of at least `lines` lines.
 fn size_of_lines(lines: usize) -> usize {
@@ -63,13 +89,9 @@ impl<W: Word> Buffer<W> {
             return Buffer::new();
         }
         let size = size_of_lines(bytes.div_ceil(size_of::<Line>()));
-        let kept = HELD.try_with(|held| {
-            let mut held = held.borrow_mut();
-            let lines = held.by_size.get_mut(size)?.pop()?;
-            held.bytes -= size_of_val(&lines[..]);
-            Some(lines)
-        });
-        let lines = kept.ok().flatten().unwrap_or_else(|| Line::zeroed(size_of::<Line>() << size));
+        let kept = HELD.try_with(|held| held.borrow_mut().take(size)).ok().flatten();
+        let kept = kept.or_else(|| SHARED.lock().unwrap_or_else(PoisonError::into_inner).take(size));
+        let lines = kept.unwrap_or_else(|| Line::zeroed(size_of::<Line>() << size));
         let mut buffer = Buffer { lines, len, word: PhantomData };
         if cfg!(debug_assertions) {
             // Who relies on what is there shall not be right by chance.
@@ -108,13 +130,10 @@ impl<W> Drop for Buffer<W> {
             return;
         }
         // A thread that is ending has nowhere to keep it.
-        let _ = HELD.try_with(|held| {
-            let mut held = held.borrow_mut();
-            if held.bytes + bytes <= MOST_HELD.load(Ordering::Relaxed) {
-                held.bytes += bytes;
-                held.by_size[size_of_lines(lines.len())].push(lines);
-            }
-        });
+        let most = MOST_HELD.load(Ordering::Relaxed);
+        if let Ok(Some(lines)) = HELD.try_with(|held| held.borrow_mut().put(lines, most)) {
+            SHARED.lock().unwrap_or_else(PoisonError::into_inner).put(lines, MOST_SHARED);
+        }
     }
 }
 
@@ -195,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_no_more_than_it_may() {
-        assert_eq!([1, 2, 8, 64].map(most_held), [32 << 20, 32 << 20, 8 << 20, LONGEST]);
+        assert_eq!([1, 2, 8, 64].map(most_held), [32 << 20, 16 << 20, LONGEST, LONGEST]);
         let many: Vec<_> = (0..2 * most_held(1) / LONGEST).map(|_| Buffer::<u64>::zeros(LONGEST / 8)).collect();
         drop(many);
         // Other tests may change the number of threads meanwhile, never to fewer than one.

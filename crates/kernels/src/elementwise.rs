@@ -69,13 +69,18 @@ vectorised! {
 /// If lengths differ or another index is past the end of `x`.
 pub fn gather<W: Word>(out: &mut [W], x: &[W], indices: &[u32]) {
     assert!(out.len() == indices.len(), "lengths differ");
-    let mut end = 0;
-    ends(indices, &mut end);
-    assert!(end as usize <= x.len(), "an index past the end");
+    assert!(end_of(indices) <= x.len(), "an index past the end");
     if x.is_empty() {
         return out.fill(W::ZERO);
     }
     picked(out, x, indices);
+}
+
+/// One past the highest of the indices of a gather.
+pub fn end_of(indices: &[u32]) -> usize {
+    let mut end = 0;
+    ends(indices, &mut end);
+    end as usize
 }
 
 vectorised! {

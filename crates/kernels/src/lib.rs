@@ -8,6 +8,7 @@
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod aes_lanes;
+mod assembly;
 pub mod bits;
 mod block;
 mod buffer;
@@ -31,16 +32,18 @@ pub mod measure;
 mod memory;
 pub mod ntt;
 pub mod packing;
+mod pool;
 mod prg;
 mod scratch;
 pub mod threads;
 mod words;
 
+pub use assembly::{Assembly, filled, filled_rows};
 pub use block::{Block, lowest_bits};
 pub use buffer::Buffer;
 pub use conv::{ConvGeometry, GeometryError, conv2d, im2col};
 pub use device::{Device, DeviceError, Placement, use_device};
 pub use gemm::{gemm, gemm_concat};
-pub use linear::{Chunk, LinearWeight, Part, Positions, Running};
+pub use linear::{Chunk, Chunks, LinearWeight, Part, Positions, Running};
 pub use memory::{MAPPED_AFRESH, keep_freed_memory, large_zeros, prefer_large_pages, wipe_past_caches};
 pub use prg::{Prg, PrgStream};

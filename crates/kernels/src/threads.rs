@@ -1,14 +1,12 @@
-//! The threads that a process computes on, shared by all its sessions: one pool, whose idle threads take work from busy ones.
+//! The threads that a process computes on, shared by all its sessions: one pool, and who starts work.
 //!
-//! Who starts work waits for it outside the pool, so waiting for a peer never keeps a thread from computing. Results do not depend on
-//! the number of threads: sums modulo 2^l are exact in any order, and messages are sent in the order of one thread.
+//! A thread of the pool never waits for a peer. Results do not depend on the number of threads: sums modulo 2^l are exact in any order,
+//! and messages are sent in the order of one thread.
 
-use std::sync::{Arc, RwLock};
-
-use rayon::ThreadPoolBuilder;
-pub use rayon::{Scope, ThreadPool};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::buffer::share_memory;
+pub use crate::pool::{Help, Length, Scope, ThreadPool};
 
 /// None where whoever starts work does it.
 static POOL: RwLock<Option<Arc<ThreadPool>>> = RwLock::new(None);
@@ -55,14 +53,8 @@ pub fn use_threads(count: Option<usize>) -> Result<(), ThreadsError> {
     if count == in_use() {
         return Ok(());
     }
-    let failed = |error: rayon::ThreadPoolBuildError| ThreadsError::Start { count, reason: error.to_string() };
-    let pool = match count {
-        1 => None,
-        _ => {
-            let builder = ThreadPoolBuilder::new().num_threads(count).thread_name(|index| format!("compute-{index}"));
-            Some(Arc::new(builder.build().map_err(failed)?))
-        }
-    };
+    let failed = |error: std::io::Error| ThreadsError::Start { count, reason: error.to_string() };
+    let pool = if count == 1 { None } else { Some(Arc::new(ThreadPool::new(count).map_err(failed)?)) };
     share_memory(count);
     *POOL.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = pool;
     Ok(())
@@ -75,18 +67,25 @@ pub fn pool() -> Option<Arc<ThreadPool>> {
 
 /// How many threads compute.
 pub fn in_use() -> usize {
-    pool().map_or(1, |pool| pool.current_num_threads())
+    pool().map_or(1, |pool| pool.count())
 }
 
-/// Does `work` on each of `items`, on all threads, and waits for it.
+/// Does `work` on each of `items`, on all threads and this one, and waits for it.
 pub fn each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
-    match pool().filter(|_| items.len() > 1) {
-        None => items.into_iter().for_each(work),
-        Some(pool) => pool.in_place_scope(|scope| {
-            let work = &work;
-            items.into_iter().for_each(|item| scope.spawn(move |_| work(item)));
-        }),
-    }
+    let Some(pool) = pool().filter(|_| items.len() > 1) else { return items.into_iter().for_each(work) };
+    let others = (items.len() - 1).min(pool.count() - 1);
+    let left = Mutex::new(items.into_iter());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let take = || {
+        while let Some(item) = next() {
+            work(item);
+        }
+    };
+    let take = &take;
+    pool.scope(|scope| {
+        (0..others).for_each(|_| scope.spawn(Length::Long, take));
+        take();
+    });
 }
 
 /// Writes a tensor in parts, on all threads if it is long. `write` is told where its part begins.

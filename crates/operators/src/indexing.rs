@@ -1,7 +1,7 @@
 //! Index arithmetic of row-major tensors.
 
 use covey_protocols::api::ZERO;
-use covey_protocols::{Protocol, ProtocolError, Shaped, threads};
+use covey_protocols::{Protocol, ProtocolError, Shaped, filled_rows};
 
 use covey_protocols::api::Result;
 
@@ -90,10 +90,7 @@ pub(crate) fn gather_lines<P: Protocol + ?Sized>(
     indices: impl Fn(usize, &mut [u32]) + Sync,
 ) -> Result<P::Arith> {
     indexed::<P>(x)?;
-    let mut places = vec![0; lines * line];
-    if line > 0 {
-        threads::fill_rows(&mut places, line, indices);
-    }
+    let places = filled_rows(lines * line, line, indices);
     protocol.gather(x, &places, &[lines * line])
 }
 

@@ -1,36 +1,46 @@
 //! The tiles of a gate in flight: what each computes, sends and waits for, on this thread or on several.
 //!
 //! What a tile computes between two waits is a job. With several threads jobs run beside each other, and beside this thread, which
-//! receives, sends and hands out results: all in the order in which one thread would, so peers cannot tell how many there are.
+//! receives, sends and hands out results: all in the order in which one thread would, so peers cannot tell how many there are. Where it
+//! would wait for a job, it does others.
 //! Nobody waits forever. A message depends on others that were sent one turn of the flight before it, and this party sends its own
 //! material before it waits for any message.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use covey_kernels::threads::Scope;
+use covey_kernels::threads::{Help, Length, Scope};
 use covey_transport::{Endpoint, PeerId};
 
 use crate::api::{Phase, ProtocolError, Result};
 use crate::arrivals::Of;
 use crate::cadence;
-use crate::machine::{BoxedMachine, Inbox, Outbox, Step};
+use crate::machine::{BoxedMachine, Inbox, Layout, Outbox, Planned, Step};
 use crate::scheduler::Scheduler;
 
-/// The threads that take jobs; none where this thread does them all.
-type Threads<'t, 'a> = Option<&'t Scope<'a>>;
-
 /// Tiles in the order of their last jobs.
-#[derive(Default)]
-struct Flight<'a> {
+struct Flight<'t, 'a> {
     tiles: VecDeque<Tile<'a>>,
     /// Those whose last round is not over everywhere. The others wait for their results to be handed out.
     running: usize,
+    /// The threads that take jobs; none where this thread does them all.
+    threads: Option<&'t Scope<'a>>,
+}
+
+impl Flight<'_, '_> {
+    /// Before a message is waited for: does jobs of which there are more than all threads will have taken soon.
+    fn relieve(&self, count: usize) {
+        if let Some(threads) = self.threads {
+            while threads.pending() > count && threads.help(Help::Short) {}
+        }
+    }
 }
 
 /// Its place in the flight stays until its last round is over everywhere, even where this party is done.
 struct Tile<'a> {
     index: usize,
+    layout: Arc<Layout>,
     /// The round whose messages it waits for.
     round: usize,
     rounds: usize,
@@ -140,11 +150,11 @@ impl Scheduler {
     pub(crate) fn run_tiles<'a>(
         &mut self,
         count: usize,
-        machines: &mut dyn Iterator<Item = Result<BoxedMachine<'a>>>,
+        machines: &mut dyn Iterator<Item = Result<Planned<'a>>>,
     ) -> Result<()> {
         let rounds = match self.pool.clone().filter(|_| count > 1) {
             None => self.fly(count, machines, None)?,
-            Some(pool) => pool.in_place_scope(|scope| self.fly(count, machines, Some(scope)))?,
+            Some(pool) => pool.scope(|scope| self.fly(count, machines, Some(scope)))?,
         };
         self.send_held()?;
         self.count_rounds(rounds);
@@ -155,10 +165,10 @@ impl Scheduler {
     fn fly<'a>(
         &mut self,
         count: usize,
-        machines: &mut dyn Iterator<Item = Result<BoxedMachine<'a>>>,
-        threads: Threads<'_, 'a>,
+        machines: &mut dyn Iterator<Item = Result<Planned<'a>>>,
+        threads: Option<&Scope<'a>>,
     ) -> Result<u64> {
-        let mut flight = Flight::default();
+        let mut flight = Flight { tiles: VecDeque::new(), running: 0, threads };
         let (mut next, mut starts, mut rounds) = (0, None, 0);
         loop {
             let mut started = 0;
@@ -166,9 +176,9 @@ impl Scheduler {
                 self.send_computed(&mut flight)?;
                 self.hand_out(&mut flight)?;
                 let Some(machine) = machines.next() else { break };
-                let machine = machine?;
-                starts.get_or_insert_with(|| cadence::starts(count, self.window, machine.layout().rounds()));
-                self.start(next, machine, &mut flight, threads)?;
+                let planned = machine?;
+                starts.get_or_insert_with(|| cadence::starts(count, self.window, planned.layout.rounds()));
+                self.start(next, planned, &mut flight)?;
                 next += 1;
                 started += 1;
             }
@@ -185,7 +195,7 @@ impl Scheduler {
                 self.receive_all()?;
             }
             for _ in 0..flight.running {
-                self.advance(&mut flight, threads)?;
+                self.advance(&mut flight)?;
             }
         }
         self.settle_first(flight.tiles.len(), &mut flight)?;
@@ -202,32 +212,31 @@ impl Scheduler {
     fn start<'a>(
         &mut self,
         index: usize,
-        machine: BoxedMachine<'a>,
-        flight: &mut Flight<'a>,
-        threads: Threads<'_, 'a>,
+        Planned { layout, machine }: Planned<'a>,
+        flight: &mut Flight<'_, 'a>,
     ) -> Result<()> {
-        let (me, rounds) = (self.me(), machine.layout().rounds());
-        let is_online = machine.layout().is_online_at(me);
-        let deals = machine.layout().sent(Step::Offline, me).next().is_some();
-        let is_dealt = machine.layout().due(Step::Offline, me).next().is_some();
+        let (me, rounds) = (self.me(), layout.rounds());
+        let is_online = layout.is_online_at(me);
+        let deals = layout.sent(Step::Offline, me).next().is_some();
+        let is_dealt = layout.due(Step::Offline, me).next().is_some();
         let mut job = self.job(machine);
         if self.phase == Phase::Preprocess {
             if self.works_ahead || deals {
-                self.plan(index, &mut job, Step::Offline);
+                self.plan(index, &layout, &mut job, Step::Offline);
             }
             job.work.keeps = self.works_ahead && is_online;
             if job.work.keeps {
                 job.work.moves.push(Move::Keep);
             }
-            let due = job.machine.layout().due(Step::Offline, me).map(|message| (message.from, message.len));
+            let due = layout.due(Step::Offline, me).map(|message| (message.from, message.len));
             job.work.stored.extend(due);
             job.work.is_last = true;
-            let tile = Tile { index, round: 0, rounds: 0, state: State::Over };
-            return self.compute(tile, job, flight, threads);
+            let tile = Tile { index, layout, round: 0, rounds: 0, state: State::Over };
+            return self.compute(tile, job, flight);
         }
         let rests = self.works_ahead && self.phase == Phase::Online;
         if is_online || !rests {
-            self.plan(index, &mut job, Step::Offline);
+            self.plan(index, &layout, &mut job, Step::Offline);
         }
         if deals && is_dealt && self.phase == Phase::Joint {
             // What it is dealt may wait for what it deals.
@@ -235,23 +244,23 @@ impl Scheduler {
             job.run();
             self.send(&mut job)?;
         }
-        self.take_in(index, &mut job, Step::Offline, flight)?;
+        self.take_in(index, &layout, &mut job, Step::Offline, flight)?;
         if rests && is_online {
             if !self.store.take(&mut job.work.kept) {
                 return Err(ProtocolError::StoreEmpty);
             }
             job.work.moves.push(Move::Restore);
         }
-        let tile = Tile { index, round: 0, rounds, state: State::Over };
-        self.go_on(tile, job, rests && !is_online, flight, threads)
+        let tile = Tile { index, layout, round: 0, rounds, state: State::Over };
+        self.go_on(tile, job, rests && !is_online, flight)
     }
 
     /// Takes in what the oldest running tile waits for, then goes on.
-    fn advance<'a>(&mut self, flight: &mut Flight<'a>, threads: Threads<'_, 'a>) -> Result<()> {
+    fn advance(&mut self, flight: &mut Flight<'_, '_>) -> Result<()> {
         self.send_computed(flight)?;
         let mut tile = loop {
             let Some(mut tile) = flight.tiles.pop_front() else { return Ok(()) };
-            self.settle(&mut tile)?;
+            self.settle(&mut tile, flight.threads)?;
             if tile.is_running() {
                 break tile;
             }
@@ -262,8 +271,8 @@ impl Scheduler {
         match std::mem::replace(&mut tile.state, State::Over) {
             State::Waiting(machine) => {
                 let mut job = self.job(machine);
-                self.take_in(tile.index, &mut job, Step::Online(waited), flight)?;
-                self.go_on(tile, job, false, flight, threads)
+                self.take_in(tile.index, &tile.layout, &mut job, Step::Online(waited), flight)?;
+                self.go_on(tile, job, false, flight)
             }
             _ => {
                 if tile.is_running() {
@@ -276,40 +285,27 @@ impl Scheduler {
     }
 
     /// The local part of the round a tile is at.
-    fn go_on<'a>(
-        &mut self,
-        tile: Tile<'a>,
-        mut job: Job<'a>,
-        rests: bool,
-        flight: &mut Flight<'a>,
-        threads: Threads<'_, 'a>,
-    ) -> Result<()> {
+    fn go_on<'a>(&mut self, tile: Tile<'a>, mut job: Job<'a>, rests: bool, flight: &mut Flight<'_, 'a>) -> Result<()> {
         let mut over = rests || !tile.is_running();
         if !over {
-            self.plan(tile.index, &mut job, Step::Online(tile.round));
-            over = job.machine.layout().is_over_at(self.me(), tile.round);
+            self.plan(tile.index, &tile.layout, &mut job, Step::Online(tile.round));
+            over = tile.layout.is_over_at(self.me(), tile.round);
             // Nothing is left to wait for: what is left to compute is computed while its data is near.
             for round in (tile.round + 1..tile.rounds).take_while(|_| over) {
-                self.plan(tile.index, &mut job, Step::Online(round));
+                self.plan(tile.index, &tile.layout, &mut job, Step::Online(round));
             }
         }
         job.work.is_last = over;
-        self.compute(tile, job, flight, threads)
+        self.compute(tile, job, flight)
     }
 
     /// Has a job done, here or on a thread.
-    fn compute<'a>(
-        &mut self,
-        mut tile: Tile<'a>,
-        mut job: Job<'a>,
-        flight: &mut Flight<'a>,
-        threads: Threads<'_, 'a>,
-    ) -> Result<()> {
-        match threads {
+    fn compute<'a>(&mut self, mut tile: Tile<'a>, mut job: Job<'a>, flight: &mut Flight<'_, 'a>) -> Result<()> {
+        match flight.threads {
             Some(threads) => {
                 let (done, computed) = channel();
                 tile.state = State::Computing(computed, job.makes_material());
-                threads.spawn(move |_| {
+                threads.spawn(Length::Short, move || {
                     job.run();
                     // Who started it may have failed meanwhile.
                     let _ = done.send(job);
@@ -329,28 +325,33 @@ impl Scheduler {
     }
 
     /// One local part to come: buffers for what it sends, and a note of what the others send in the same step.
-    fn plan(&mut self, index: usize, job: &mut Job<'_>, step: Step) {
-        let me = self.me();
-        let Job { machine, work } = job;
-        for message in machine.layout().sent(step, me) {
+    fn plan(&mut self, index: usize, layout: &Layout, job: &mut Job<'_>, step: Step) {
+        let (me, work) = (self.me(), &mut job.work);
+        for message in layout.sent(step, me) {
             let bytes = self.endpoint.buffer(message.len);
             work.messages.push(Outgoing { step, to: message.to, len: message.len, bytes });
         }
         work.moves.push(Move::Local(step));
         if !self.is_stored(step) && self.phase != Phase::Preprocess {
             let kind = self.kind(step);
-            for message in machine.layout().due(step, me) {
+            for message in layout.due(step, me) {
                 self.arrivals.due[message.from].push_back((Of::Tile(index), step, kind, message.len));
             }
         }
     }
 
     /// Receives the messages of a step, if any are due, for the job to absorb.
-    fn take_in<'a>(&mut self, index: usize, job: &mut Job<'a>, step: Step, flight: &mut Flight<'a>) -> Result<()> {
-        let me = self.me();
-        let Job { machine, work } = job;
+    fn take_in<'a>(
+        &mut self,
+        index: usize,
+        layout: &Layout,
+        job: &mut Job<'a>,
+        step: Step,
+        flight: &mut Flight<'_, 'a>,
+    ) -> Result<()> {
+        let (me, work) = (self.me(), &mut job.work);
         let mut due = false;
-        for message in machine.layout().due(step, me) {
+        for message in layout.due(step, me) {
             let bytes = if self.is_stored(step) {
                 let mut bytes = self.endpoint.buffer(message.len);
                 if !self.store.take(&mut bytes) || bytes.len() != message.len {
@@ -362,6 +363,7 @@ impl Scheduler {
                 if self.arrivals.is_due(message.from, wanted) {
                     self.send_material(flight)?;
                     self.send_held()?;
+                    flight.relieve(self.pool.as_ref().map_or(1, |pool| pool.count()));
                 }
                 self.arrivals.receive(&mut self.endpoint, message.from, wanted)?
             };
@@ -415,13 +417,13 @@ impl Scheduler {
     }
 
     /// Waits for a tile's job.
-    fn settle(&mut self, tile: &mut Tile<'_>) -> Result<()> {
-        match std::mem::replace(&mut tile.state, State::Over) {
-            State::Computing(computed, _) => {
-                let job = computed.recv().map_err(|_| ProtocolError::Internal("a thread"))?;
+    fn settle<'a>(&mut self, tile: &mut Tile<'a>, threads: Option<&Scope<'a>>) -> Result<()> {
+        match (std::mem::replace(&mut tile.state, State::Over), threads) {
+            (State::Computing(computed, _), Some(threads)) => {
+                let job = threads.receive(Help::Short, &computed).map_err(|_| ProtocolError::Internal("a thread"))?;
                 self.complete(tile, job)
             }
-            state => {
+            (state, _) => {
                 tile.state = state;
                 Ok(())
             }
@@ -429,12 +431,13 @@ impl Scheduler {
     }
 
     /// Waits for the jobs of the first `count` tiles.
-    fn settle_first(&mut self, count: usize, flight: &mut Flight<'_>) -> Result<()> {
-        flight.tiles.iter_mut().take(count).try_for_each(|tile| self.settle(tile))
+    fn settle_first(&mut self, count: usize, flight: &mut Flight<'_, '_>) -> Result<()> {
+        let Flight { tiles, threads, .. } = flight;
+        tiles.iter_mut().take(count).try_for_each(|tile| self.settle(tile, *threads))
     }
 
     /// Sends what is computed, up to the first job that is not done.
-    fn send_computed(&mut self, flight: &mut Flight<'_>) -> Result<()> {
+    fn send_computed(&mut self, flight: &mut Flight<'_, '_>) -> Result<()> {
         for tile in &mut flight.tiles {
             if let State::Computing(computed, _) = &tile.state {
                 let Ok(job) = computed.try_recv() else { break };
@@ -446,16 +449,16 @@ impl Scheduler {
     }
 
     /// Sends all material that is being computed: others may wait for it in their first step, as this party may for theirs.
-    fn send_material(&mut self, flight: &mut Flight<'_>) -> Result<()> {
+    fn send_material(&mut self, flight: &mut Flight<'_, '_>) -> Result<()> {
         let last = flight.tiles.iter().rposition(|tile| matches!(tile.state, State::Computing(_, true)));
         self.settle_first(last.map_or(0, |last| last + 1), flight)
     }
 
     /// Hands out results of tiles that have ended, so that a tile that starts is at most the `window`th.
-    fn hand_out(&mut self, flight: &mut Flight<'_>) -> Result<()> {
+    fn hand_out(&mut self, flight: &mut Flight<'_, '_>) -> Result<()> {
         while flight.tiles.len() >= self.window {
             match flight.tiles.pop_front() {
-                Some(mut tile) if !tile.is_running() => self.settle(&mut tile)?,
+                Some(mut tile) if !tile.is_running() => self.settle(&mut tile, flight.threads)?,
                 Some(tile) => {
                     flight.tiles.push_front(tile);
                     break;

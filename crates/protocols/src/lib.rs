@@ -49,7 +49,7 @@ pub mod parts {
 /// Whether this build can leave out checks for the campaign of a party that cheats. Releases cannot.
 pub const TAMPERING: bool = cfg!(debug_assertions);
 
-pub use covey_kernels::{device, threads};
+pub use covey_kernels::{device, filled_rows, threads};
 
 pub use api::{
     Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, LinearMethod,

@@ -1,6 +1,8 @@
 //! What shares of every kind have in common, component by component.
 
-use covey_kernels::{elementwise, large_zeros, threads};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use covey_kernels::{elementwise, filled, large_zeros, threads};
 use covey_ring::{Tensor, Word};
 
 use crate::api::{ProtocolError, Result, ZERO};
@@ -13,14 +15,18 @@ pub(crate) fn zeros<W: Word>(shape: &[usize]) -> Tensor<W> {
 /// Element i is `x[indices[i]]`, or 0 where the index is [`ZERO`].
 pub(crate) fn gathered<W: Word>(x: &Tensor<W>, indices: &[u32], shape: &[usize]) -> Result<Tensor<W>> {
     const _: () = assert!(ZERO == u32::MAX, "what the kernel takes for 0");
-    // One past the highest index; `ZERO` wraps to 0.
-    let end = indices.iter().fold(0, |end, &index| index.wrapping_add(1).max(end));
-    if indices.len() != shape.iter().product::<usize>() || end as usize > x.len() {
-        return Err(ProtocolError::Internal("the indices of a gather"));
+    let misfit = AtomicBool::new(indices.len() != shape.iter().product::<usize>());
+    let words = filled(indices.len(), |start, out| {
+        let indices = &indices[start..][..out.len()];
+        match elementwise::end_of(indices) <= x.len() {
+            true => elementwise::gather(out, x.data(), indices),
+            false => misfit.store(true, Ordering::Relaxed),
+        }
+    });
+    match misfit.into_inner() {
+        false => Ok(Tensor::new(shape, words)),
+        true => Err(ProtocolError::Internal("the indices of a gather")),
     }
-    let mut out = zeros(shape);
-    threads::fill(out.data_mut(), |start, out| elementwise::gather(out, x.data(), &indices[start..][..out.len()]));
-    Ok(out)
 }
 
 /// Sums over the last dimension.
@@ -35,12 +41,11 @@ pub(crate) fn summed<W: Word>(x: &Tensor<W>, add: impl Fn(W, W) -> W) -> Result<
 /// `f` of the elements of two tensors of equal shape.
 pub(crate) fn zipped<W: Word>(x: &Tensor<W>, y: &Tensor<W>, f: impl Fn(W, W) -> W + Sync) -> Tensor<W> {
     assert_eq!(x.shape(), y.shape(), "element-wise operation");
-    let mut out = zeros(x.shape());
-    threads::fill(out.data_mut(), |start, out| {
+    let words = filled(x.len(), |start, out| {
         let (x, y) = (&x.data()[start..][..out.len()], &y.data()[start..][..out.len()]);
         out.iter_mut().zip(x).zip(y).for_each(|((out, &x), &y)| *out = f(x, y));
     });
-    out
+    Tensor::new(x.shape(), words)
 }
 
 /// Tensors one after the other, flat.

@@ -1,6 +1,6 @@
 //! Gates as round machines: what each exchanges is declared up front, what it computes is cut at its messages.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use covey_kernels::{Buffer, packing};
 use covey_ring::{BitTensor, Ring, Word, wire};
@@ -303,40 +303,94 @@ pub trait Machine: Send {
     fn restore(&mut self, _kept: &[u8]) {}
 }
 
-/// A machine without the type of its output, so that the scheduler is compiled once and not for every gate.
+/// A machine without its type and that of its output, so that the scheduler is compiled once and not for every gate.
 pub(crate) trait AnyMachine: Send {
-    fn layout(&self) -> &Layout;
     fn local(&mut self, step: Step, out: &mut Outbox);
     fn absorb(&mut self, step: Step, inbox: &mut Inbox);
-    /// Makes the result, after its last part.
+    /// Makes the result, after its last part, and puts it in place.
     fn conclude(&mut self);
-    /// Hands out the result.
+    /// Hands out what that left.
     fn finish(self: Box<Self>);
     fn keep(&mut self, kept: &mut Vec<u8>);
     fn restore(&mut self, kept: &[u8]);
 }
 
-/// A machine, and the function that takes its result.
-pub(crate) struct WithOutput<'a, M: Machine, F> {
-    state: State<M>,
-    /// Its tile's.
-    index: usize,
-    done: &'a Mutex<F>,
+/// A machine that is made with its first part, or was made before.
+pub(crate) type BoxedMachine<'a> = Box<dyn AnyMachine + 'a>;
+
+/// A tile whose turn has come.
+pub(crate) struct Planned<'a> {
+    pub layout: Arc<Layout>,
+    pub machine: BoxedMachine<'a>,
 }
 
-enum State<M: Machine> {
+/// What becomes of the results of a gate's tiles. `place` takes one on the thread that computed it, and `done` what that returns, in the
+/// order of the tiles where all have the same rounds.
+pub(crate) struct Ends<Place, Done> {
+    place: Place,
+    done: Mutex<Done>,
+}
+
+impl<Place, Done> Ends<Place, Done> {
+    pub(crate) fn new(place: Place, done: Done) -> Self {
+        Ends { place, done: Mutex::new(done) }
+    }
+}
+
+/// A machine from before it is made until its result is handed out.
+pub(crate) struct Lifetime<'a, M, Make, T, Place, Done> {
+    state: State<M, Make, T>,
+    layout: Arc<Layout>,
+    /// Its tile's.
+    index: usize,
+    ends: &'a Ends<Place, Done>,
+}
+
+enum State<M, Make, T> {
+    ToMake(Make),
     Running(M),
-    Concluded(M::Output),
-    /// Between the two, or where making the result failed.
+    Concluded(T),
+    /// Between two of them, or where one failed.
     Gone,
 }
 
-impl<'a, M: Machine, F> WithOutput<'a, M, F> {
-    pub(crate) fn new(machine: M, index: usize, done: &'a Mutex<F>) -> Self {
-        WithOutput { state: State::Running(machine), index, done }
+impl<'a, M, Make, T, Place, Done> Lifetime<'a, M, Make, T, Place, Done>
+where
+    M: Machine + 'a,
+    Make: FnOnce() -> M + Send + 'a,
+    T: Send + 'a,
+    Place: Fn(usize, M::Output) -> T + Sync,
+    Done: FnMut(usize, T) + Send,
+{
+    /// The tile of a machine that there is.
+    pub(crate) fn running(machine: M, index: usize, ends: &'a Ends<Place, Done>) -> Planned<'a> {
+        let layout = Arc::new(machine.layout().clone());
+        Self::planned(State::Running(machine), layout, index, ends)
+    }
+
+    /// The tile of a machine that `make` makes, of this layout.
+    pub(crate) fn to_make(make: Make, layout: Arc<Layout>, index: usize, ends: &'a Ends<Place, Done>) -> Planned<'a> {
+        Self::planned(State::ToMake(make), layout, index, ends)
+    }
+
+    fn planned(
+        state: State<M, Make, T>,
+        layout: Arc<Layout>,
+        index: usize,
+        ends: &'a Ends<Place, Done>,
+    ) -> Planned<'a> {
+        Planned { layout: layout.clone(), machine: Box::new(Lifetime { state, layout, index, ends }) }
     }
 
     fn machine(&mut self) -> &mut M {
+        if let State::ToMake(_) = self.state {
+            let State::ToMake(make) = std::mem::replace(&mut self.state, State::Gone) else {
+                unreachable!("just seen")
+            };
+            let machine = make();
+            debug_assert_eq!(*machine.layout(), *self.layout, "tiles of a length have one layout");
+            self.state = State::Running(machine);
+        }
         match &mut self.state {
             State::Running(machine) => machine,
             _ => unreachable!("a machine that has its result is asked for no more"),
@@ -344,14 +398,14 @@ impl<'a, M: Machine, F> WithOutput<'a, M, F> {
     }
 }
 
-impl<M: Machine, F: FnMut(usize, M::Output) + Send> AnyMachine for WithOutput<'_, M, F> {
-    fn layout(&self) -> &Layout {
-        match &self.state {
-            State::Running(machine) => machine.layout(),
-            _ => unreachable!("a machine that has its result is asked for no more"),
-        }
-    }
-
+impl<'a, M, Make, T, Place, Done> AnyMachine for Lifetime<'a, M, Make, T, Place, Done>
+where
+    M: Machine + 'a,
+    Make: FnOnce() -> M + Send + 'a,
+    T: Send + 'a,
+    Place: Fn(usize, M::Output) -> T + Sync,
+    Done: FnMut(usize, T) + Send,
+{
     fn local(&mut self, step: Step, out: &mut Outbox) {
         self.machine().local(step, out);
     }
@@ -361,15 +415,16 @@ impl<M: Machine, F: FnMut(usize, M::Output) + Send> AnyMachine for WithOutput<'_
     }
 
     fn conclude(&mut self) {
+        self.machine();
         if let State::Running(machine) = std::mem::replace(&mut self.state, State::Gone) {
-            self.state = State::Concluded(machine.finish());
+            self.state = State::Concluded((self.ends.place)(self.index, machine.finish()));
         }
     }
 
     fn finish(self: Box<Self>) {
-        if let State::Concluded(output) = self.state {
+        if let State::Concluded(left) = self.state {
             // One thread at a time hands out results, and where it fails the gate does.
-            self.done.lock().unwrap_or_else(PoisonError::into_inner)(self.index, output);
+            self.ends.done.lock().unwrap_or_else(PoisonError::into_inner)(self.index, left);
         }
     }
 
@@ -381,6 +436,3 @@ impl<M: Machine, F: FnMut(usize, M::Output) + Send> AnyMachine for WithOutput<'_
         self.machine().restore(kept);
     }
 }
-
-/// A machine whose result goes to a function that lives as long as `'a`.
-pub(crate) type BoxedMachine<'a> = Box<dyn AnyMachine + 'a>;

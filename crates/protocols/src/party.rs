@@ -4,14 +4,13 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use covey_kernels::Buffer;
-use covey_kernels::threads::Scope;
+use covey_kernels::{Assembly, Buffer};
 use covey_ring::{Ring, Tensor, Word};
 use covey_transport::Endpoint;
 
 use crate::api::{Costs, Options, Phase, ProtocolError, Result, Truncation};
 use crate::machine::Machine;
-use crate::masked::pieces::{Feed, Own, tiles};
+use crate::masked::pieces::{Feed, Own, PieceTile, Pieces};
 use crate::offline::Runs;
 use crate::randomness::{DrawPosition, Generators, SessionKeys};
 use crate::scheduler::Scheduler;
@@ -19,7 +18,7 @@ use crate::served::{KeptRuns, Served, StoredRun};
 use crate::store::Material;
 
 /// A party's role in its protocol.
-pub(crate) trait PartyRole: Copy + PartialEq + 'static {
+pub(crate) trait PartyRole: Copy + PartialEq + Send + 'static {
     /// What a session needs, for errors.
     const NEEDS: &'static str = "ring 32 or 64";
 
@@ -242,11 +241,11 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         Ok(self.sites_of(gate, generators))
     }
 
-    /// Runs one gate over `len` elements, tile by tile, and hands out where each output belongs.
+    /// Runs one gate over `len` elements, tile by tile, and hands out where each output belongs. All tiles of a length have one layout.
     pub fn each_tile<M: Machine>(
         &mut self,
         len: usize,
-        machine: impl Fn(Site<R>, Range<usize>) -> M,
+        machine: impl Fn(Site<R>, Range<usize>) -> M + Sync,
         done: impl FnMut(Range<usize>, M::Output) + Send,
     ) -> Result<()> {
         let site = self.sites()?;
@@ -258,23 +257,56 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         &mut self,
         site: impl Fn(usize, usize) -> Site<R>,
         len: usize,
-        machine: impl Fn(Site<R>, Range<usize>) -> M,
-        mut done: impl FnMut(Range<usize>, M::Output) + Send,
+        machine: impl Fn(Site<R>, Range<usize>) -> M + Sync,
+        done: impl FnMut(Range<usize>, M::Output) + Send,
     ) -> Result<()> {
-        let tile = self.options.tile;
+        self.each_tile_placed(site, len, machine, |_, output| output, done)
+    }
+
+    /// [`Party::each_tile_at`] with outputs taken by `place` on the threads that compute them, and what that returns by `done`.
+    fn each_tile_placed<M: Machine, T: Send>(
+        &mut self,
+        site: impl Fn(usize, usize) -> Site<R>,
+        len: usize,
+        machine: impl Fn(Site<R>, Range<usize>) -> M + Sync,
+        place: impl Fn(Range<usize>, M::Output) -> T + Sync,
+        mut done: impl FnMut(Range<usize>, T) + Send,
+    ) -> Result<()> {
+        let (tile, machine) = (self.options.tile, &machine);
         let range = |index: usize| index * tile..len.min((index + 1) * tile);
-        let machines = (0..len.div_ceil(tile)).map(|index| {
-            let range = range(index);
-            machine(site(index, range.len()), range)
+        let makers = (0..len.div_ceil(tile)).map(|index| {
+            let (range, site) = (range(index), site(index, range(index).len()));
+            (range.len(), move || machine(site, range))
         });
-        self.scheduler.run_each(machines, |index, output| done(range(index), output))
+        let place = |index, output| place(range(index), output);
+        self.scheduler.run_made(makers, place, |index, left| done(range(index), left))
+    }
+
+    /// Runs one gate over a tensor of `shape`, which yields `N` tensors of it: `parts` says what of them, and what else, a tile's output
+    /// has. Where a part has no words they are zeros. `done` takes what else there is, tile by tile.
+    pub fn tensors<M: Machine, T: Send, const N: usize>(
+        &mut self,
+        shape: &[usize],
+        machine: impl Fn(Site<R>, Range<usize>) -> M + Sync,
+        parts: impl Fn(M::Output) -> ([Buffer<W>; N], T) + Sync,
+        done: impl FnMut(Range<usize>, T) + Send,
+    ) -> Result<[Tensor<W>; N]> {
+        let (site, len, tile) = (self.sites()?, shape.iter().product(), self.options.tile);
+        let tensors: [_; N] = std::array::from_fn(|_| Assembly::consecutive(len, tile, tile));
+        let place = |range: Range<usize>, output| {
+            let (parts, left) = parts(output);
+            place_all(&tensors, range.start / tile, 0..range.len(), parts);
+            left
+        };
+        self.each_tile_placed(site, len, machine, place, done)?;
+        assembled(tensors, shape)
     }
 
     /// [`Party::each_tile`] for outputs that are put one after the other.
     pub fn tiles<M: Machine>(
         &mut self,
         len: usize,
-        machine: impl Fn(Site<R>, Range<usize>) -> M,
+        machine: impl Fn(Site<R>, Range<usize>) -> M + Sync,
     ) -> Result<Vec<M::Output>> {
         let tile = self.options.tile;
         let mut outputs: Vec<Option<M::Output>> = (0..len.div_ceil(tile)).map(|_| None).collect();
@@ -282,43 +314,82 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         outputs.into_iter().collect::<Option<_>>().ok_or(ProtocolError::Internal("the tiles of a gate"))
     }
 
-    /// Runs a gate over pieces of these lengths. `own` computes a piece when its first tile's turn comes. Each tile is named by
-    /// the number of its piece and its range there; `done` takes the tile's own number, too.
-    pub fn each_piece<M: Machine>(
+    /// Runs a gate over the pieces of a tensor of `shape`, which yields `N` tensors of it, as [`Party::tensors`]. A piece is computed when its
+    /// first tile's turn comes; `beside` then says what else its tile starts from. Each tile is named by the number of its piece and its
+    /// range there. None where this party rests.
+    pub fn each_piece<M: Machine, B: Send, T: Send, const N: usize>(
         &mut self,
-        lens: Vec<usize>,
-        own: impl Own<W>,
-        machine: impl FnMut(Site<R>, Buffer<W>, &(usize, Range<usize>)) -> M,
-        done: impl FnMut(usize, &(usize, Range<usize>), M::Output) + Send,
-    ) -> Result<()> {
+        shape: &[usize],
+        pieces: Pieces<impl Own<W>>,
+        beside: impl FnMut(&PieceTile) -> B,
+        machine: impl Fn(Site<R>, Buffer<W>, B) -> M + Sync,
+        parts: impl Fn(M::Output) -> ([Buffer<W>; N], T) + Sync,
+        mut done: impl FnMut(usize, &PieceTile, T) + Send,
+    ) -> Result<Option<[Tensor<W>; N]>> {
         let site = self.sites()?;
         if self.rests() {
-            return Ok(());
+            return Ok(None);
         }
-        match self.scheduler.pool.clone().filter(|_| lens.len() > 1) {
-            None => self.each_piece_at(site, lens, own, None, machine, done),
-            Some(pool) => pool.in_place_scope(|scope| self.each_piece_at(site, lens, own, Some(scope), machine, done)),
+        let tile = self.options.tile;
+        let (tiles, tensors) = (pieces.tiles(tile), std::array::from_fn(|_| pieces.assembly(tile)));
+        let place = |index: usize, output| {
+            let ((piece, range), (parts, left)) = (&tiles[index], parts(output));
+            place_all(&tensors, *piece, range.clone(), parts);
+            left
+        };
+        let done = |index: usize, left| done(index, &tiles[index], left);
+        let (pool, computes) = (self.scheduler.pool.clone().filter(|_| pieces.lens.len() > 1), self.computes());
+        let Pieces { lens, own, .. } = pieces;
+        match pool {
+            None => self.each_made(site, &tiles, Feed::new(lens, own, computes, None), beside, machine, place, done)?,
+            Some(pool) => pool.scope(|scope| {
+                let feed = Feed::new(lens, own, computes, Some(scope));
+                self.each_made(site, &tiles, feed, beside, machine, place, done)
+            })?,
         }
+        assembled(tensors, shape).map(Some)
     }
 
-    /// [`Party::each_piece`] with these sites, pieces computed ahead on these threads.
-    fn each_piece_at<'a, M: Machine, O: Own<W> + 'a>(
+    #[allow(clippy::too_many_arguments)] // Those of the function above.
+    fn each_made<'a, M: Machine, B: Send, T: Send, O: Own<W> + 'a>(
         &mut self,
         site: impl Fn(usize, usize) -> Site<R>,
-        lens: Vec<usize>,
-        own: O,
-        threads: Option<&Scope<'a>>,
-        mut machine: impl FnMut(Site<R>, Buffer<W>, &(usize, Range<usize>)) -> M,
-        mut done: impl FnMut(usize, &(usize, Range<usize>), M::Output) + Send,
+        tiles: &[PieceTile],
+        mut feed: Feed<'_, 'a, W, O>,
+        mut beside: impl FnMut(&PieceTile) -> B,
+        machine: impl Fn(Site<R>, Buffer<W>, B) -> M + Sync,
+        place: impl Fn(usize, M::Output) -> T + Sync,
+        done: impl FnMut(usize, T) + Send,
     ) -> Result<()> {
-        let tiles = tiles(&lens, self.options.tile);
-        let mut feed = Feed::new(lens, own, self.computes(), threads);
-        let machines = tiles.iter().enumerate().map(|(index, tile)| {
-            let (piece, range) = tile;
-            machine(site(index, range.len()), feed.tile(*piece, range.clone()), tile)
+        let machine = &machine;
+        let makers = tiles.iter().enumerate().map(|(index, tile)| {
+            let (piece, range) = (feed.piece(tile.0), tile.1.clone());
+            let (site, beside) = (site(index, range.len()), beside(tile));
+            (range.len(), move || machine(site, Buffer::copy_of(&piece[range]), beside))
         });
-        self.scheduler.run_each(machines, |index, output| done(index, &tiles[index], output))
+        self.scheduler.run_made(makers, place, done)
     }
+}
+
+/// Puts the parts of a tile's output in place.
+fn place_all<W: Word, const N: usize>(
+    tensors: &[Assembly<W>; N],
+    piece: usize,
+    range: Range<usize>,
+    parts: [Buffer<W>; N],
+) {
+    for (tensor, part) in tensors.iter().zip(parts) {
+        let part = if part.is_empty() { Buffer::zeros(range.len()) } else { part };
+        tensor.place(piece, range.start, &part);
+    }
+}
+
+/// The tensors of a gate that is over.
+fn assembled<W: Word, const N: usize>(tensors: [Assembly<W>; N], shape: &[usize]) -> Result<[Tensor<W>; N]> {
+    let missing = ProtocolError::Internal("the tiles of a gate");
+    let whole: Vec<_> =
+        tensors.into_iter().filter_map(Assembly::finish).map(|words| Tensor::new(shape, words)).collect();
+    whole.try_into().map_err(|_| missing)
 }
 
 impl<W: Word, R: PartyRole> KeptRuns for Party<W, R> {

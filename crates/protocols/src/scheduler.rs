@@ -1,6 +1,6 @@
 //! The one scheduler of all gates: tiles in flight, phases, the store and the meter.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use covey_kernels::threads::{self, ThreadPool};
 use covey_transport::{Endpoint, PeerId, Phase as StepKind};
@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::api::{Phase, ProtocolError, Result};
 use crate::arrivals::{Arrivals, Of, TELLING};
 use crate::flight::Work;
-use crate::machine::{BoxedMachine, Machine, Step, WithOutput};
+use crate::machine::{Ends, Layout, Lifetime, Machine, Planned, Step};
 use crate::store::{Material, Store};
 use crate::timed::Timed;
 
@@ -230,11 +230,37 @@ impl Scheduler {
         M: Machine,
         I: IntoIterator<Item = Result<M>, IntoIter: ExactSizeIterator>,
     {
-        let (machines, done) = (machines.into_iter(), Mutex::new(done));
+        let (machines, ends) = (machines.into_iter(), Ends::new(|_, output| output, done));
         let count = machines.len();
         let mut tiles = machines
             .enumerate()
-            .map(|(index, machine)| Ok(Box::new(WithOutput::new(machine?, index, &done)) as BoxedMachine));
+            .map(|(index, machine)| Ok(Lifetime::<_, fn() -> M, _, _, _>::running(machine?, index, &ends)));
+        self.run_tiles(count, &mut tiles)
+    }
+
+    /// [`Scheduler::run_each`] of machines that are made on the threads that compute, from the length of a tile and what makes its
+    /// machine; all of one length have one layout. `place` takes a machine's output there, and `done` what that returns.
+    pub fn run_made<M, Make, T: Send>(
+        &mut self,
+        makers: impl ExactSizeIterator<Item = (usize, Make)>,
+        place: impl Fn(usize, M::Output) -> T + Sync,
+        done: impl FnMut(usize, T) + Send,
+    ) -> Result<()>
+    where
+        M: Machine,
+        Make: FnOnce() -> M + Send,
+    {
+        let (count, ends) = (makers.len(), Ends::new(place, done));
+        // A gate's tiles have few lengths.
+        let mut layouts: Vec<(usize, Arc<Layout>)> = Vec::new();
+        let mut tiles = makers.enumerate().map(|(index, (len, make))| {
+            if let Some((_, layout)) = layouts.iter().find(|(known, _)| *known == len) {
+                return Ok(Lifetime::to_make(make, layout.clone(), index, &ends));
+            }
+            let planned: Planned = Lifetime::<_, Make, _, _, _>::running(make(), index, &ends);
+            layouts.push((len, planned.layout.clone()));
+            Ok(planned)
+        });
         self.run_tiles(count, &mut tiles)
     }
 

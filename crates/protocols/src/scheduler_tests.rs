@@ -132,8 +132,7 @@ fn run_with(
 
 /// So many threads.
 fn pool(threads: usize) -> Option<Arc<ThreadPool>> {
-    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads);
-    (threads > 1).then(|| Arc::new(builder.build().unwrap()))
+    (threads > 1).then(|| Arc::new(ThreadPool::new(threads).unwrap()))
 }
 
 /// What each of so many parties, in a thread of its own, makes of its place in a network.

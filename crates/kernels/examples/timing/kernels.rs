@@ -396,7 +396,7 @@ fn convolution<W: Word + Element>(groups: usize) -> Prepared {
 fn packed_convolution<W: Word + Element>(geometry: &ConvGeometry) -> Prepared {
     let geometry = *geometry;
     let chunks = Chunk::of_conv2d(&geometry, 1, 1 << 18);
-    let [chunk] = <[Chunk; 1]>::try_from(chunks).expect("one chunk");
+    let [chunk] = <[Chunk; 1]>::try_from(chunks.to_vec()).expect("one chunk");
     let mut out = vec![W::ZERO; chunk.len()];
     prepared::<W>(geometry.input_len() + geometry.weights_len(), move |secret| {
         let (x, weights) = secret.split_at(geometry.input_len());
@@ -425,7 +425,8 @@ fn combinations<W: Word + Element>(
 }
 
 fn combine_outputs<W: Word + Element>() -> Prepared {
-    let [chunk] = <[Chunk; 1]>::try_from(Chunk::of_conv2d(&square(2, 2, 5, 1), 1, 1 << 18)).expect("one chunk");
+    let [chunk] =
+        <[Chunk; 1]>::try_from(Chunk::of_conv2d(&square(2, 2, 5, 1), 1, 1 << 18).to_vec()).expect("one chunk");
     let mut out = vec![W::ZERO; 2 * Positions::COUNT];
     combinations::<W>(ConvGeometry::output_len, move |positions, words| {
         time(|| positions.add_outputs(&chunk, words, &mut out))

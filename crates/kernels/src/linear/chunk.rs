@@ -1,7 +1,7 @@
 //! How the output of a linear map is cut. A chunk is computed, masked and sent while the next is computed, so the cut is part
 //! of the protocol: it depends on sizes only.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use covey_ring::Word;
 
@@ -34,6 +34,27 @@ pub(super) enum Axis {
     Columns,
 }
 
+/// All chunks of an output: every element is in exactly one. Only this file cuts one, so that threads may write them beside each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunks(Vec<Chunk>);
+
+impl Deref for Chunks {
+    type Target = [Chunk];
+
+    fn deref(&self) -> &[Chunk] {
+        &self.0
+    }
+}
+
+impl IntoIterator for Chunks {
+    type Item = Chunk;
+    type IntoIter = std::vec::IntoIter<Chunk>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 /// `0..total` in ranges of about `wanted`, all but the last a multiple of `align` long.
 pub(super) fn split(total: usize, wanted: usize, align: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     let pieces = ((total + wanted / 2) / wanted.max(1)).max(1);
@@ -42,9 +63,8 @@ pub(super) fn split(total: usize, wanted: usize, align: usize) -> impl Iterator<
 }
 
 impl Chunk {
-    /// The chunks of a convolution's output `[batch, out_channels, height, width]`, of about `elements` elements each. Every
-    /// element is in exactly one.
-    pub fn of_conv2d(geometry: &ConvGeometry, batch: usize, elements: usize) -> Vec<Chunk> {
+    /// The chunks of a convolution's output `[batch, out_channels, height, width]`, of about `elements` elements each.
+    pub fn of_conv2d(geometry: &ConvGeometry, batch: usize, elements: usize) -> Chunks {
         let (channels, positions, elements) = (geometry.out_channels, geometry.positions(), elements.max(1));
         let per_group = channels / geometry.groups;
         // A depthwise convolution re-reads no weights to speak of: whole planes of fewer channels then.
@@ -73,12 +93,11 @@ impl Chunk {
                 }
             }
         }
-        chunks
+        Chunks(chunks)
     }
 
-    /// The chunks of a dense layer's output `[batch, outputs]`, of about `elements` elements each. Every element is in exactly
-    /// one.
-    pub fn of_dense(outputs: usize, batch: usize, elements: usize) -> Vec<Chunk> {
+    /// The chunks of a dense layer's output `[batch, outputs]`, of about `elements` elements each.
+    pub fn of_dense(outputs: usize, batch: usize, elements: usize) -> Chunks {
         let elements = elements.max(1);
         // Square, as far as the sizes let it: either operand is packed again for each chunk.
         let side = elements.isqrt();
@@ -102,7 +121,7 @@ impl Chunk {
                 });
             }
         }
-        chunks
+        Chunks(chunks)
     }
 
     /// Positions of a convolution are cut at multiples of this.
@@ -144,13 +163,21 @@ impl Chunk {
     ///
     /// # Panics
     /// If `part` goes past the end of the chunk or `tensor` is too short.
-    pub fn scatter_part<T: Copy>(&self, start: usize, mut part: &[T], tensor: &mut [T]) {
+    pub fn scatter_part<T: Copy>(&self, start: usize, part: &[T], tensor: &mut [T]) {
+        self.each_place(start, part, |place, piece| tensor[place..][..piece.len()].copy_from_slice(piece));
+    }
+
+    /// Hands out where in the whole output the chunk's elements from number `start` on, `part`, belong, run by run.
+    ///
+    /// # Panics
+    /// If `part` goes past the end of the chunk.
+    pub(crate) fn each_place<T>(&self, start: usize, mut part: &[T], mut piece_at: impl FnMut(usize, &[T])) {
         assert!(start + part.len() <= self.len(), "the size of a chunk");
         let run = self.run.len();
         let mut within = start % run;
         for place in self.pieces().skip(start / run) {
             let (piece, rest) = part.split_at(part.len().min(run - within));
-            tensor[place + within..][..piece.len()].copy_from_slice(piece);
+            piece_at(place + within, piece);
             (part, within) = (rest, 0);
             if part.is_empty() {
                 break;

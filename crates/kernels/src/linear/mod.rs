@@ -15,7 +15,7 @@ use covey_ring::Word;
 use crate::words::same;
 use crate::{ConvGeometry, Placement, PrgStream, device};
 
-pub use chunk::Chunk;
+pub use chunk::{Chunk, Chunks};
 pub use combine::Positions;
 pub use running::Running;
 use shares::Cuts;
@@ -181,7 +181,7 @@ impl<W: Word> LinearWeight<W> {
 
     /// How the output for `batch` images or samples is cut into chunks of about `elements` elements: [`Chunk::of_conv2d`]
     /// or [`Chunk::of_dense`].
-    pub fn chunks(&self, batch: usize, elements: usize) -> Vec<Chunk> {
+    pub fn chunks(&self, batch: usize, elements: usize) -> Chunks {
         match &self.form {
             Form::Conv2d(weight) => Chunk::of_conv2d(&weight.geometry, batch, elements),
             Form::Kept(weight) => Chunk::of_conv2d(&weight.geometry, batch, elements),

@@ -153,7 +153,7 @@ fn map<W: Word>(weight: &LinearWeight<W>, batch: usize, xs: &[&[W]]) -> f64 {
     let chunks = weight.chunks(batch, CHUNK);
     let mut out = vec![W::ZERO; chunks.iter().map(|chunk| chunk.len()).max().unwrap_or(0)];
     fastest(BUDGET, || {
-        for chunk in &chunks {
+        for chunk in chunks.iter() {
             weight.product(batch, black_box(xs), chunk, &mut out[..chunk.len()]);
         }
     })

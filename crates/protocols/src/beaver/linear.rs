@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use covey_kernels::{Buffer, LinearWeight, Part, elementwise};
-use covey_ring::Word;
+use covey_ring::{Tensor, Word};
 
 use super::again::own_part;
 use super::open::{Exchange, Masked};
@@ -23,9 +23,7 @@ use crate::cost::WEIGHTS;
 use crate::linear_map::{Applied, Follows};
 use crate::local::zeros;
 use crate::machine::Machine;
-use crate::masked::pieces::{
-    Own, PIECE, Pieces, Placed, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of,
-};
+use crate::masked::pieces::{Own, PIECE, Pieces, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 use crate::masked::seed::Mask;
 use crate::party;
 
@@ -296,7 +294,7 @@ impl<W: Word> Beaver<W> {
     fn finish_product(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>, impl Placed<W>>,
+        pieces: Pieces<impl Own<W>>,
         public: bool,
         (truncate, relu): Follows,
     ) -> Result<Arith<W>> {
@@ -319,35 +317,33 @@ impl<W: Word> Beaver<W> {
     }
 
     /// The pieces themselves.
-    fn local(&mut self, shape: &[usize], pieces: Pieces<impl Own<W>, impl Placed<W>>) -> Arith<W> {
-        let mut out = zeros(shape);
-        if self.number().is_some() && self.party.computes() {
-            let Pieces { lens, mut own, place } = pieces;
-            let mut words = Vec::new();
-            for (index, &len) in lens.iter().enumerate() {
-                words.resize(len, W::ZERO);
-                own(index, &mut words);
-                place(index, 0, &words, out.data_mut());
-            }
+    fn local(&mut self, shape: &[usize], pieces: Pieces<impl Own<W>>) -> Arith<W> {
+        if self.number().is_none() || !self.party.computes() {
+            return Arith::new(zeros(shape));
         }
-        Arith::new(out)
+        let out = pieces.assembly(usize::MAX);
+        let Pieces { lens, mut own, .. } = pieces;
+        let mut words = Vec::new();
+        for (index, &len) in lens.iter().enumerate() {
+            words.resize(len, W::ZERO);
+            own(index, &mut words);
+            out.place(index, 0, &words);
+        }
+        Arith::new(Tensor::new(shape, out.finish().expect("all pieces were placed")))
     }
 
     /// Runs a gate over pieces that are computed when their first tile's turn comes.
     fn stream<M: Machine>(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>, impl Placed<W>>,
-        machine: impl Fn(Site, Buffer<W>) -> M,
+        pieces: Pieces<impl Own<W>>,
+        machine: impl Fn(Site, Buffer<W>) -> M + Sync,
         value: impl Fn(M::Output) -> Buffer<W> + Sync,
     ) -> Result<Arith<W>> {
-        let Pieces { lens, own, place } = pieces;
-        let mut out = zeros(shape);
-        let machine = |site: party::Site<Role>, own, _: &(usize, Range<usize>)| machine(site.into(), own);
-        self.party.each_piece(lens, own, machine, |_, (piece, range), output| {
-            place(*piece, range.start, &value(output), out.data_mut());
-        })?;
-        Ok(Arith::new(out))
+        let machine = |site: party::Site<Role>, own, ()| machine(site.into(), own);
+        let parts = |output| ([value(output)], ());
+        let tensors = self.party.each_piece(shape, pieces, |_| (), machine, parts, |_, _, ()| ())?;
+        Ok(Arith::new(tensors.map_or_else(|| zeros(shape), |[out]| out)))
     }
 }
 

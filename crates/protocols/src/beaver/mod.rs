@@ -134,7 +134,7 @@ impl<W: Word> Beaver<W> {
     fn each_tile<M: Machine>(
         &mut self,
         len: usize,
-        machine: impl Fn(Site, Range<usize>) -> M,
+        machine: impl Fn(Site, Range<usize>) -> M + Sync,
         done: impl FnMut(Range<usize>, M::Output) + Send,
     ) -> Result<()> {
         // Online, the dealer has no part in anything.
@@ -146,22 +146,21 @@ impl<W: Word> Beaver<W> {
     }
 
     /// Runs a gate that yields words.
-    fn words<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M) -> Result<Arith<W>>
+    fn words<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M + Sync) -> Result<Arith<W>>
     where
         M: Machine<Output = Buffer<W>>,
     {
-        let mut out = zeros(shape);
-        let held = self.number().is_some();
-        self.each_tile(shape.iter().product(), machine, |range, words| {
-            if held {
-                out.data_mut()[range].copy_from_slice(&words);
-            }
-        })?;
+        if self.number().is_none() {
+            self.each_tile(shape.iter().product(), machine, |_, _| ())?;
+            return Ok(Arith::new(zeros(shape)));
+        }
+        let machine = |site: party::Site<Role>, range| machine(site.into(), range);
+        let [out] = self.party.tensors(shape, machine, |words| ([words], ()), |_, ()| ())?;
         Ok(Arith::new(out))
     }
 
     /// Runs a gate that yields bit planes.
-    fn planes<M>(&mut self, len: usize, planes: usize, machine: impl Fn(Site, Range<usize>) -> M) -> Result<Bool>
+    fn planes<M>(&mut self, len: usize, planes: usize, machine: impl Fn(Site, Range<usize>) -> M + Sync) -> Result<Bool>
     where
         M: Machine<Output = Buffer<u64>>,
     {

@@ -2,10 +2,11 @@
 //! while the next is computed.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use covey_kernels::threads::{self, Scope};
-use covey_kernels::{Buffer, Chunk, elementwise, gemm_concat};
+use covey_kernels::threads::{self, Help, Length, Scope};
+use covey_kernels::{Assembly, Buffer, Chunk, Chunks, elementwise, gemm_concat};
 use covey_ring::Word;
 
 use crate::api::{Geometry, MatmulShape, Options};
@@ -19,39 +20,52 @@ pub(crate) trait Own<W>: FnMut(usize, &mut [W]) + Send {}
 
 impl<W, F: FnMut(usize, &mut [W]) + Send> Own<W> for F {}
 
-/// Copies elements of a piece, given its number and that of the first element, to their places in the whole.
-pub(crate) trait Placed<W>: Fn(usize, usize, &[W], &mut [W]) + Sync {}
-
-impl<W, F: Fn(usize, usize, &[W], &mut [W]) + Sync> Placed<W> for F {}
+/// A tile of a tensor in pieces: the number of its piece, and its range there.
+pub(crate) type PieceTile = (usize, Range<usize>);
 
 /// A tensor in pieces. How it is cut follows from sizes alone.
-pub(crate) struct Pieces<Own, Placed> {
+pub(crate) struct Pieces<Own> {
     /// Elements of each.
     pub lens: Vec<usize>,
     pub own: Own,
-    pub place: Placed,
+    places: Places,
+}
+
+/// Where pieces lie in the tensor.
+enum Places {
+    /// One after the other, each but the last of so many elements.
+    Consecutive(usize),
+    Chunks(Chunks),
+}
+
+impl<O> Pieces<O> {
+    /// The tiles of all pieces.
+    pub fn tiles(&self, tile: usize) -> Vec<PieceTile> {
+        tiles(&self.lens, tile)
+    }
+
+    /// A tensor to be put together of these pieces' tiles.
+    pub fn assembly<W: Word>(&self, tile: usize) -> Assembly<W> {
+        match &self.places {
+            Places::Consecutive(size) => Assembly::consecutive(self.lens.iter().sum(), *size, tile),
+            Places::Chunks(chunks) => Assembly::of_chunks(chunks, tile),
+        }
+    }
 }
 
 /// Pieces one after the other, each but the last of `size` elements.
-pub(crate) fn consecutive<W: Copy, O: Own<W>>(len: usize, size: usize, own: O) -> Pieces<O, impl Placed<W>> {
-    let lens = lens(len, size);
-    let place = move |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
-        tensor[index * size + start..][..part.len()].copy_from_slice(part);
-    };
-    Pieces { lens, own, place }
+pub(crate) fn consecutive<W, O: Own<W>>(len: usize, size: usize, own: O) -> Pieces<O> {
+    Pieces { lens: lens(len, size), own, places: Places::Consecutive(size.max(1)) }
 }
 
 /// The pieces of a matrix product.
-pub(crate) fn by_rows<W: Word, O: Own<W>>(shape: &MatmulShape, own: O) -> Pieces<O, impl Placed<W> + use<W, O>> {
+pub(crate) fn by_rows<W: Word, O: Own<W>>(shape: &MatmulShape, own: O) -> Pieces<O> {
     consecutive(shape.output().iter().product(), piece_of(shape), own)
 }
 
 /// The pieces of a linear map's output.
-pub(crate) fn by_chunks<W: Word, O: Own<W>>(chunks: &[Chunk], own: O) -> Pieces<O, impl Placed<W>> {
-    let place = |index: usize, start: usize, part: &[W], tensor: &mut [W]| {
-        chunks[index].scatter_part(start, part, tensor);
-    };
-    Pieces { lens: chunks.iter().map(Chunk::len).collect(), own, place }
+pub(crate) fn by_chunks<W: Word, O: Own<W>>(chunks: &Chunks, own: O) -> Pieces<O> {
+    Pieces { lens: chunks.iter().map(Chunk::len).collect(), own, places: Places::Chunks(chunks.clone()) }
 }
 
 /// Adds the chunk of a residual, raised to the product's scale, to a piece.
@@ -62,14 +76,15 @@ pub(crate) fn add_residual<W: Word>(chunk: &Chunk, residual: &[W], scale: u32, s
     elementwise::add_assign(out, scratch);
 }
 
-/// The tiles of pieces, taken in order: a piece is computed when its first tile's turn comes, or on other threads one piece ahead of it.
+/// Pieces, taken in order: one is computed when its first tile's turn comes, or on other threads one piece ahead of it.
 pub(crate) struct Feed<'t, 'a, W, Own> {
     lens: Vec<usize>,
     /// None while a thread has it.
     own: Option<Own>,
-    /// Whether this role's values mean anything; else tiles are zeros.
+    /// Whether this role's values mean anything; else pieces are zeros.
     computes: bool,
-    words: Buffer<W>,
+    /// The current piece: tiles copy their parts when they are made.
+    words: Arc<Buffer<W>>,
     current: Option<usize>,
     threads: Option<&'t Scope<'a>>,
     /// The next piece, and what computes the one after it.
@@ -79,30 +94,38 @@ pub(crate) struct Feed<'t, 'a, W, Own> {
 impl<'a, W: Word, O: Own<W> + 'a> Feed<'_, 'a, W, O> {
     pub fn new<'t>(lens: Vec<usize>, own: O, computes: bool, threads: Option<&'t Scope<'a>>) -> Feed<'t, 'a, W, O> {
         let threads = threads.filter(|_| computes);
-        Feed { lens, own: Some(own), computes, words: Buffer::new(), current: None, threads, next: None }
+        Feed { lens, own: Some(own), computes, words: Arc::default(), current: None, threads, next: None }
     }
 
-    pub fn tile(&mut self, piece: usize, range: Range<usize>) -> Buffer<W> {
+    /// Piece `piece`, the current one or the next.
+    pub fn piece(&mut self, piece: usize) -> Arc<Buffer<W>> {
         if self.current.replace(piece) != Some(piece) {
-            match self.next.take().map(|next| next.recv()) {
-                Some(computed) => {
+            match (self.next.take(), self.threads) {
+                (Some(next), Some(threads)) => {
                     // The thread's own panic is the one that is reported: the scope keeps the first.
+                    let computed = threads.receive(Help::All, &next);
                     let (own, words) = computed.expect("a thread computes the piece");
-                    (self.own, self.words) = (Some(own), words);
+                    (self.own, self.words) = (Some(own), Arc::new(words));
                 }
-                None => self.compute(piece),
+                _ => self.compute(piece),
             }
             self.compute_ahead(piece + 1);
         }
-        Buffer::copy_of(&self.words[range])
+        self.words.clone()
     }
 
     fn compute(&mut self, piece: usize) {
-        if self.words.len() != self.lens[piece] {
-            self.words = Buffer::zeros(self.lens[piece]);
-        }
+        let len = self.lens[piece];
+        // Tiles that have yet to be made hold the one before.
+        let words = match Arc::get_mut(&mut self.words) {
+            Some(words) if words.len() == len => words,
+            _ => {
+                self.words = Arc::new(Buffer::zeros(len));
+                Arc::get_mut(&mut self.words).expect("nobody else has it yet")
+            }
+        };
         if let Some(own) = self.own.as_mut().filter(|_| self.computes) {
-            own(piece, &mut self.words);
+            own(piece, words);
         }
     }
 
@@ -111,7 +134,7 @@ impl<'a, W: Word, O: Own<W> + 'a> Feed<'_, 'a, W, O> {
         let Some(mut own) = self.own.take() else { return };
         let (done, next) = channel();
         self.next = Some(next);
-        threads.spawn(move |_| {
+        threads.spawn(Length::Long, move || {
             let mut words = Buffer::zeros(len);
             own(piece, &mut words);
             // Who asked for it may have failed meanwhile.
@@ -121,7 +144,7 @@ impl<'a, W: Word, O: Own<W> + 'a> Feed<'_, 'a, W, O> {
 }
 
 /// How a map's output is cut, from sizes alone.
-pub(crate) fn chunks(geometry: &Geometry, batch: usize) -> Vec<Chunk> {
+pub(crate) fn chunks(geometry: &Geometry, batch: usize) -> Chunks {
     match geometry {
         Geometry::Conv2d(conv) => Chunk::of_conv2d(conv, batch, PIECE),
         Geometry::Dense { outputs, .. } => Chunk::of_dense(*outputs, batch, PIECE),
@@ -177,8 +200,8 @@ pub(crate) fn lens(count: usize, size: usize) -> Vec<usize> {
     (0..count).step_by(size.max(1)).map(|start| size.min(count - start)).collect()
 }
 
-/// The tiles of pieces of these lengths: piece and range within it.
-pub(crate) fn tiles(lens: &[usize], tile: usize) -> Vec<(usize, Range<usize>)> {
+/// The tiles of pieces of these lengths.
+fn tiles(lens: &[usize], tile: usize) -> Vec<PieceTile> {
     let of_piece = |(piece, &len): (usize, &usize)| {
         (0..len).step_by(tile).map(move |start| (piece, start..len.min(start + tile))).collect::<Vec<_>>()
     };
@@ -198,7 +221,7 @@ const STATE: u64 = 96;
 pub(crate) fn memory<W: Word>(count: usize, options: &Options) -> u64 {
     let word = W::BYTES as u64;
     let in_flight = count.min(options.window * options.tile_size()) as u64;
-    let pieces = if threads::in_use() > 1 { 4 } else { 3 };
+    let pieces = if threads::in_use() > 1 { 5 } else { 3 };
     count.min(pieces * PIECE) as u64 * word + in_flight * 4 * word + state::<W>(count, options)
 }
 
@@ -211,14 +234,14 @@ pub(crate) fn state<W: Word>(count: usize, options: &Options) -> u64 {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use rayon::{ThreadPool, ThreadPoolBuilder};
+    use covey_kernels::threads::ThreadPool;
 
     use super::*;
 
     const LENS: [usize; 3] = [7, 7, 4];
 
     fn taken<'a>(mut feed: Feed<'_, 'a, u32, impl Own<u32> + 'a>) -> Vec<Vec<u32>> {
-        tiles(&LENS, 3).into_iter().map(|(piece, range)| feed.tile(piece, range).to_vec()).collect()
+        tiles(&LENS, 3).into_iter().map(|(piece, range)| feed.piece(piece)[range].to_vec()).collect()
     }
 
     /// The tiles of three pieces whose elements are their piece and their place there, and which pieces are computed.
@@ -231,14 +254,14 @@ mod tests {
         };
         let taken = match pool {
             None => taken(Feed::new(LENS.to_vec(), own, true, None)),
-            Some(pool) => pool.in_place_scope(|scope| taken(Feed::new(LENS.to_vec(), own, true, Some(scope)))),
+            Some(pool) => pool.scope(|scope| taken(Feed::new(LENS.to_vec(), own, true, Some(scope)))),
         };
         (taken, computed)
     }
 
     #[test]
     fn pieces_computed_ahead_are_those_computed_in_turn() {
-        let pool = ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let pool = ThreadPool::new(2).unwrap();
         let (due, computed) = fed(None, None);
         assert_eq!((due.concat().len(), &computed[..]), (18, &[0, 1, 2][..]));
         assert_eq!(due[3], [100, 101, 102]);

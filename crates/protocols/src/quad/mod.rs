@@ -123,7 +123,7 @@ impl<W: Word> Session for Quad<W> {
             return Ok(Arith::zeros(shape));
         }
         let machine = |site, _| input::ClientInput::party(site);
-        self.joined(shape, machine, |(parts, extra, digests, _)| (parts, extra, digests))
+        self.joined(shape, machine, |((a, b), extra, digests, _)| ([a, b, extra], digests))
     }
 
     fn note_public(&mut self, value: &Tensor<W>) {

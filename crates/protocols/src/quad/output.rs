@@ -307,7 +307,7 @@ impl<W: Word> Extended for Quad<W> {
         let owner = self.party.owner(owner, shape, value)?;
         let machine =
             |site, range: Range<usize>| input::Input::new(site, owner, value.map(|v| v.data()[range].to_vec()));
-        self.joined(shape, machine, |output| output)
+        self.joined(shape, machine, |((a, b), extra, digests)| ([a, b, extra], digests))
     }
 
     fn open(&mut self, x: &Arith<W>, _: &Checked) -> Result<Tensor<W>> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use covey_kernels::Buffer;
 use covey_ring::Word;
 
-use super::audit::{Audit, Audited, Beside, Site, put, put_plane};
+use super::audit::{Audit, Audited, Beside, Site, put_plane};
 use super::tampering::{Check, is_done};
 use super::transcript::Digests;
 use super::{Arith, Bool, Parts, Quad, output};
@@ -19,11 +19,11 @@ impl<W: Word> Quad<W> {
     pub(super) fn each_tile<M: Machine>(
         &mut self,
         len: usize,
-        machine: impl Fn(Site, Range<usize>) -> M,
+        machine: impl Fn(Site, Range<usize>) -> M + Sync,
         mut done: impl FnMut(Range<usize>, M::Output) -> Digests + Send,
     ) -> Result<()> {
+        let mut digests = self.digests(len);
         let tile = self.party.options.tile;
-        let mut digests = vec![Digests::default(); len.div_ceil(tile)];
         self.party.each_tile(len, machine, |range, output| {
             let index = range.start / tile;
             digests[index] = done(range, output);
@@ -32,8 +32,17 @@ impl<W: Word> Quad<W> {
         Ok(())
     }
 
+    /// Room for the digests of the tiles of a gate over `len` elements.
+    fn digests(&self, len: usize) -> Vec<Digests> {
+        vec![Digests::default(); len.div_ceil(self.party.options.tile)]
+    }
+
     /// Runs a gate that yields a sharing.
-    pub(super) fn shares<A>(&mut self, shape: &[usize], gate: impl Fn(&Site, Range<usize>) -> A) -> Result<Arith<W>>
+    pub(super) fn shares<A>(
+        &mut self,
+        shape: &[usize],
+        gate: impl Fn(&Site, Range<usize>) -> A + Sync,
+    ) -> Result<Arith<W>>
     where
         A: Audited<Extra = Beside<W>>,
         A::Inner: Machine<Output = Parts<W>>,
@@ -45,7 +54,7 @@ impl<W: Word> Quad<W> {
         self.joined(
             shape,
             |site, range| Audit::new(&site, gate(&site, range)),
-            |(parts, beside, digests)| (parts, beside.extra, digests),
+            |((a, b), beside, digests)| ([a, b, beside.extra], digests),
         )
     }
 
@@ -53,19 +62,14 @@ impl<W: Word> Quad<W> {
     pub(super) fn joined<M: Machine>(
         &mut self,
         shape: &[usize],
-        machine: impl Fn(Site, Range<usize>) -> M,
-        output: impl Fn(M::Output) -> (Parts<W>, Buffer<W>, Digests) + Sync,
+        machine: impl Fn(Site, Range<usize>) -> M + Sync,
+        output: impl Fn(M::Output) -> ([Buffer<W>; 3], Digests) + Sync,
     ) -> Result<Arith<W>> {
-        let mut result = Arith::zeros(shape);
-        let Arith { inner, extra } = &mut result;
-        self.each_tile(shape.iter().product(), machine, |range, out| {
-            let ((a, b), own, digests) = output(out);
-            inner.first.data_mut()[range.clone()].copy_from_slice(&a);
-            inner.second.data_mut()[range.clone()].copy_from_slice(&b);
-            put(&own, &mut extra.data_mut()[range]);
-            digests
-        })?;
-        Ok(result)
+        let mut digests = self.digests(shape.iter().product());
+        let tile = self.party.options.tile;
+        let tensors = self.party.tensors(shape, machine, output, |range, of| digests[range.start / tile] = of)?;
+        digests.iter().for_each(|digests| self.transcript.add(digests));
+        Ok(Arith::of(tensors))
     }
 
     /// Runs a gate that yields `planes` bit planes.
@@ -73,7 +77,7 @@ impl<W: Word> Quad<W> {
         &mut self,
         len: usize,
         planes: usize,
-        gate: impl Fn(&Site, Range<usize>) -> A,
+        gate: impl Fn(&Site, Range<usize>) -> A + Sync,
     ) -> Result<Bool>
     where
         A: Audited<Extra = Vec<Buffer<u64>>>,
@@ -110,7 +114,7 @@ impl<W: Word> Quad<W> {
     pub(super) fn opened<M: Machine<Output = (Vec<T>, bool)>, T: Clone + Send>(
         &mut self,
         len: usize,
-        machine: impl Fn(Site, Range<usize>) -> M,
+        machine: impl Fn(Site, Range<usize>) -> M + Sync,
     ) -> Result<Vec<T>> {
         self.verified()?;
         let mut parts: Vec<Vec<T>> = vec![Vec::new(); len.div_ceil(self.party.options.tile)];

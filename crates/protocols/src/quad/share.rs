@@ -80,6 +80,10 @@ impl<W: Word> Arith<W> {
         Arith { inner, extra: Tensor::new(shape, extra) }
     }
 
+    pub(super) fn of([first, second, extra]: [Tensor<W>; 3]) -> Self {
+        Arith { inner: trio::Arith { first, second }, extra }
+    }
+
     pub(super) fn zeros(shape: &[usize]) -> Self {
         // Not clones of one: fresh zeros are not written until they are overwritten.
         Arith { inner: trio::Arith { first: zeros(shape), second: zeros(shape) }, extra: zeros(shape) }

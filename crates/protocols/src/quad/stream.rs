@@ -13,7 +13,7 @@ use super::{Parts, Quad, fused, product, truncate};
 use crate::api::Result;
 use crate::linear_map::Follows;
 use crate::machine::Machine;
-use crate::masked::pieces::{Feed, Own, Pieces, Placed, tile_lens};
+use crate::masked::pieces::{Feed, Own, PieceTile, Pieces, tile_lens};
 
 /// How what a product opens is checked.
 pub(super) enum Compared<'a, W, Aside> {
@@ -86,7 +86,7 @@ impl<W: Word> Quad<W> {
     pub(super) fn finish_product(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>, impl Placed<W>>,
+        pieces: Pieces<impl Own<W>>,
         checked: Compared<'_, W, impl Own<W>>,
         (truncate, relu): Follows,
     ) -> Result<Arith<W>> {
@@ -112,14 +112,14 @@ impl<W: Word> Quad<W> {
     fn stream<A>(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>, impl Placed<W>>,
+        pieces: Pieces<impl Own<W>>,
         checked: Compared<'_, W, impl Own<W>>,
-        gate: impl Fn(&Site, Buffer<W>, Buffer<W>) -> A,
+        gate: impl Fn(&Site, Buffer<W>, Buffer<W>) -> A + Sync,
     ) -> Result<Arith<W>>
     where
         A: Audited<Extra = Beside<W>, Inner: Machine<Output = Parts<W>>>,
     {
-        let Pieces { lens, own, place } = pieces;
+        let lens = &pieces.lens;
         let (mut aside, mut fold) = match checked {
             Compared::Sharing => (None, None),
             Compared::ByElement(aside) => (Some(Feed::new(lens.clone(), aside, self.party.computes(), None)), None),
@@ -127,24 +127,22 @@ impl<W: Word> Quad<W> {
                 (None, Some(Gathered { fold, lens: lens.clone(), messages: Default::default() }))
             }
         };
-        let machine = |site, own, (piece, range): &(usize, Range<usize>)| {
-            let aside = aside.as_mut().map_or_else(Buffer::new, |aside| aside.tile(*piece, range.clone()));
-            Audit::new(&site, gate(&site, own, aside))
-        };
-        let mut result = Arith::zeros(shape);
-        let Arith { inner, extra } = &mut result;
         let mut digests = vec![Digests::default(); tile_lens(lens.iter().copied(), self.party.options.tile).count()];
-        self.party.each_piece(lens, own, machine, |index, (piece, range), ((a, b), beside, digest)| {
+        let beside = |(piece, range): &PieceTile| {
+            aside.as_mut().map_or_else(Buffer::new, |aside| Buffer::copy_of(&aside.piece(*piece)[range.clone()]))
+        };
+        let machine = |site, own, aside| Audit::new(&site, gate(&site, own, aside));
+        let parts = |((a, b), Beside { extra, messages }, digest): (Parts<W>, Beside<W>, Digests)| {
+            ([a, b, extra], (messages, digest))
+        };
+        let done = |index: usize, (piece, range): &PieceTile, (messages, digest): ([Buffer<W>; 2], Digests)| {
             if let Some(fold) = &mut fold {
-                fold.take(*piece, range, &beside.messages);
+                fold.take(*piece, range, &messages);
             }
-            place(*piece, range.start, &a, inner.first.data_mut());
-            place(*piece, range.start, &b, inner.second.data_mut());
-            // Nothing in runs in which this party computes nothing.
-            place(*piece, range.start, &beside.extra, extra.data_mut());
             digests[index] = digest;
-        })?;
+        };
+        let tensors = self.party.each_piece(shape, pieces, beside, machine, parts, done)?;
         digests.iter().for_each(|digests| self.transcript.add(digests));
-        Ok(result)
+        Ok(tensors.map_or_else(|| Arith::zeros(shape), Arith::of))
     }
 }

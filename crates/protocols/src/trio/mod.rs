@@ -77,7 +77,7 @@ impl<W: Word> Trio<W> {
     }
 
     /// Runs a gate that yields a sharing.
-    fn shares<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M) -> Result<Arith<W>>
+    fn shares<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M + Sync) -> Result<Arith<W>>
     where
         M: Machine<Output = (Buffer<W>, Buffer<W>)>,
     {
@@ -89,15 +89,11 @@ impl<W: Word> Trio<W> {
     }
 
     /// The same where P0 may have a part online.
-    fn joined<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M) -> Result<Arith<W>>
+    fn joined<M>(&mut self, shape: &[usize], machine: impl Fn(Site, Range<usize>) -> M + Sync) -> Result<Arith<W>>
     where
         M: Machine<Output = (Buffer<W>, Buffer<W>)>,
     {
-        let (mut first, mut second) = (zeros(shape), zeros(shape));
-        self.party.each_tile(shape.iter().product(), machine, |range, (a, b)| {
-            first.data_mut()[range.clone()].copy_from_slice(&a);
-            second.data_mut()[range].copy_from_slice(&b);
-        })?;
+        let [first, second] = self.party.tensors(shape, machine, |(a, b)| ([a, b], ()), |_, ()| ())?;
         Ok(Arith { first, second })
     }
 
@@ -106,7 +102,7 @@ impl<W: Word> Trio<W> {
         &mut self,
         shape: &[usize],
         parts: usize,
-        machine: impl Fn(Site, Range<usize>) -> M,
+        machine: impl Fn(Site, Range<usize>) -> M + Sync,
     ) -> Result<Vec<Arith<W>>>
     where
         M: Machine<Output = (Buffer<W>, Buffer<W>)>,
@@ -128,7 +124,7 @@ impl<W: Word> Trio<W> {
     }
 
     /// Runs a gate that yields `planes` bit planes.
-    fn planes<M>(&mut self, len: usize, planes: usize, machine: impl Fn(Site, Range<usize>) -> M) -> Result<Bool>
+    fn planes<M>(&mut self, len: usize, planes: usize, machine: impl Fn(Site, Range<usize>) -> M + Sync) -> Result<Bool>
     where
         M: Machine<Output = Vec<Wire>>,
     {

@@ -12,7 +12,7 @@ use crate::api::Result;
 use crate::linear_map::Follows;
 use crate::local::zeros;
 use crate::machine::Machine;
-use crate::masked::pieces::{Own, Pieces, Placed};
+use crate::masked::pieces::{Own, Pieces};
 
 impl<W: Word> Trio<W> {
     /// What follows a product whose own parts are `pieces` (`product.rs`), or `opens` its opening's: a shift, and a ReLU that
@@ -20,7 +20,7 @@ impl<W: Word> Trio<W> {
     pub(super) fn finish_product(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>, impl Placed<W>>,
+        pieces: Pieces<impl Own<W>>,
         opens: bool,
         (truncate, relu): Follows,
     ) -> Result<Arith<W>> {
@@ -49,20 +49,12 @@ impl<W: Word> Trio<W> {
     fn stream<M: Machine<Output = (Buffer<W>, Buffer<W>)>>(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>, impl Placed<W>>,
-        machine: impl Fn(Site, Buffer<W>) -> M,
+        pieces: Pieces<impl Own<W>>,
+        machine: impl Fn(Site, Buffer<W>) -> M + Sync,
     ) -> Result<Arith<W>> {
-        let (mut first, mut second) = (zeros(shape), zeros(shape));
-        let Pieces { lens, own, place } = pieces;
-        self.party.each_piece(
-            lens,
-            own,
-            |site, own, _| machine(site, own),
-            |_, (piece, range), (a, b)| {
-                place(*piece, range.start, &a, first.data_mut());
-                place(*piece, range.start, &b, second.data_mut());
-            },
-        )?;
+        let machine = |site, own, ()| machine(site, own);
+        let tensors = self.party.each_piece(shape, pieces, |_| (), machine, |(a, b)| ([a, b], ()), |_, _, ()| ())?;
+        let [first, second] = tensors.unwrap_or_else(|| std::array::from_fn(|_| zeros(shape)));
         Ok(Arith { first, second })
     }
 }
