@@ -4,19 +4,20 @@
 //! more, woken for every task that ends: on two virtual processors the interrupts of that cost a seventh of an inference.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::mem::transmute;
+use std::mem::{forget, replace, transmute};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Builder, JoinHandle, Thread};
+use std::thread::{self, Builder, Thread};
 
 /// Threads that do tasks, beside those that start them.
 pub struct ThreadPool {
     crew: Arc<Crew>,
-    threads: Vec<JoinHandle<()>>,
+    count: usize,
 }
 
 /// What threads of a pool share.
@@ -36,44 +37,37 @@ struct State {
 
 struct Idle {
     thread: Thread,
-    help: Help,
-    /// The scope of which it waits for a task to end, too.
+    /// The scope whose tasks it does, and of which it waits for one to end, too; none at a thread of the pool, which does all.
     of: Option<Arc<Shared>>,
 }
 
 struct Task {
     run: Box<dyn FnOnce() + Send>,
-    length: Length,
     scope: Arc<Shared>,
 }
 
-/// How long a task takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
-    /// A tile.
-    Short,
-    /// A product.
-    Long,
-}
-
-/// Tasks that are done by who waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Help {
-    /// Short ones: what is waited for is soon there.
-    Short,
-    /// Those of the own scope, and short ones.
-    Own,
-    /// Any: what is waited for starts long ones itself.
-    All,
-}
-
 /// What tasks of a scope have in common.
-#[derive(Default)]
 struct Shared {
     /// Those that are not over. Changed while the crew's state is locked.
     left: AtomicUsize,
     /// The first panic.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// The scope in whose body or task this one is.
+    within: Option<Arc<Shared>>,
+}
+
+thread_local! {
+    /// The scope whose body or task this thread is in.
+    static CURRENT: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+}
+
+/// Does `work`, and has what it panics with.
+fn caught<R>(scope: &Arc<Shared>, work: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
+    let enter = |scope| CURRENT.with(|current| replace(&mut *current.borrow_mut(), scope));
+    let before = enter(Some(scope.clone()));
+    let result = catch_unwind(AssertUnwindSafe(work));
+    enter(before);
+    result
 }
 
 impl ThreadPool {
@@ -82,26 +76,27 @@ impl ThreadPool {
     /// # Errors
     /// If the operating system does not start them.
     pub fn new(count: usize) -> std::io::Result<Self> {
-        let mut pool = ThreadPool { crew: Arc::default(), threads: Vec::new() };
+        let pool = ThreadPool { crew: Arc::default(), count };
         for index in 1..count {
             let (crew, builder) = (pool.crew.clone(), Builder::new().name(format!("compute-{index}")));
-            pool.threads.push(builder.spawn(move || crew.work())?);
+            builder.spawn(move || crew.work())?;
         }
         Ok(pool)
     }
 
     /// How many threads compute for one caller, itself included.
     pub fn count(&self) -> usize {
-        self.threads.len() + 1
+        self.count
     }
 
     /// Has `body` start tasks, and returns when all of them are over. A task that panics has this panic, too.
     pub fn scope<'a, R>(&self, body: impl FnOnce(&Scope<'a>) -> R) -> R {
-        let shared = Arc::<Shared>::default();
+        let within = CURRENT.with(|current| current.borrow().clone());
+        let shared = Arc::new(Shared { left: AtomicUsize::new(0), panic: Mutex::new(None), within });
         let scope = Scope { crew: self.crew.clone(), shared, borrows: PhantomData };
-        let result = catch_unwind(AssertUnwindSafe(|| body(&scope)));
+        let result = caught(&scope.shared, || body(&scope));
         // Tasks may borrow what lives no longer than this call.
-        scope.wait(Help::Own, || scope.shared.left.load(Ordering::Relaxed) == 0);
+        scope.wait(|| scope.shared.left.load(Ordering::Relaxed) == 0);
         let panicked = scope.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = panicked {
             resume_unwind(panic);
@@ -126,60 +121,50 @@ pub struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// Starts a task.
-    pub fn spawn(&self, length: Length, task: impl FnOnce() + Send + 'a) {
+    /// Starts a task. It never waits but for tasks of scopes that it opens.
+    pub fn spawn(&self, task: impl FnOnce() + Send + 'a) {
         let run: Box<dyn FnOnce() + Send + 'a> = Box::new(task);
         // SAFETY: `ThreadPool::scope`, whose caller chose 'a, returns only when the task has been done and dropped: it counts among
         // those left from here on, and until then.
         let run = unsafe { transmute::<Box<dyn FnOnce() + Send + 'a>, Box<dyn FnOnce() + Send>>(run) };
+        let task = Task { run, scope: self.shared.clone() };
         let mut state = self.crew.lock();
         self.shared.left.fetch_add(1, Ordering::Relaxed);
-        let task = Task { run, length, scope: self.shared.clone() };
         task.wake_one(&mut state.idle);
         state.tasks.push_back(task);
     }
 
-    /// Tasks of all scopes that nobody has taken yet.
+    /// Tasks of this scope, and of those within it, that nobody has taken yet.
     pub fn pending(&self) -> usize {
-        self.crew.lock().tasks.len()
+        let state = self.crew.lock();
+        state.tasks.iter().filter(|task| task.is_of(Some(&self.shared))).count()
     }
 
-    /// Does the oldest task of these, if there is one.
-    pub fn help(&self, help: Help) -> bool {
-        let mut state = self.crew.lock();
-        let Some(task) = state.take(help, Some(&self.shared)) else { return false };
-        drop(state);
-        self.crew.run(task);
-        true
+    /// Does the oldest of these, if there is one.
+    pub fn help(&self) -> bool {
+        let task = self.crew.lock().take(Some(&self.shared));
+        task.is_some_and(|task| {
+            self.crew.run(task);
+            true
+        })
     }
 
-    /// What a task of this scope sends. Does others of these until it is there.
+    /// What a task of this scope sends. Does others until it is there.
     ///
     /// # Errors
     /// If the task ended without.
-    pub fn receive<T>(&self, help: Help, from: &Receiver<T>) -> Result<T, RecvError> {
+    pub fn receive<T>(&self, from: &Receiver<T>) -> Result<T, RecvError> {
         let mut received = Err(TryRecvError::Empty);
-        self.wait(help, || {
+        self.wait(|| {
             received = from.try_recv();
             !matches!(received, Err(TryRecvError::Empty))
         });
         received.map_err(|_| RecvError)
     }
 
-    /// Does tasks until it is over, which the end of one of this scope's makes it.
-    fn wait(&self, help: Help, mut over: impl FnMut() -> bool) {
-        let mut state = self.crew.lock();
-        while !over() {
-            if let Some(task) = state.take(help, Some(&self.shared)) {
-                drop(state);
-                self.crew.run(task);
-                state = self.crew.lock();
-            } else {
-                state = self.crew.rest(state, help, Some(&self.shared));
-            }
-        }
-        // It may have been woken for a task that it leaves to others.
-        state.wake();
+    /// Does tasks of this scope and those within it until it is over, which the end of one of this scope's makes it.
+    fn wait(&self, mut over: impl FnMut() -> bool) {
+        self.crew.serve(Some(&self.shared), |_| over());
     }
 }
 
@@ -190,21 +175,34 @@ impl Crew {
 
     /// What a thread of the pool does.
     fn work(&self) {
+        self.serve(None, |state| state.ends);
+    }
+
+    /// Does tasks until it is over, which is asked while the state is locked.
+    fn serve(&self, of: Option<&Arc<Shared>>, mut over: impl FnMut(&State) -> bool) {
         let mut state = self.lock();
-        while !state.ends {
-            if let Some(task) = state.take(Help::All, None) {
+        while !over(&state) {
+            if let Some(task) = state.take(of) {
                 drop(state);
                 self.run(task);
                 state = self.lock();
             } else {
-                state = self.rest(state, Help::All, None);
+                // It may have been woken for one that another thread has taken, in place of one that rests.
+                state.wake();
+                state = self.rest(state, of);
             }
         }
+        state.wake();
     }
 
-    fn run(&self, Task { run, scope, .. }: Task) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            scope.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+    fn run(&self, Task { run, scope }: Task) {
+        if let Err(panic) = caught(&scope, run) {
+            let mut first = scope.panic.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*first {
+                None => *first = Some(panic),
+                // Its drop might panic in turn, and the task would never be over.
+                Some(_) => forget(panic),
+            }
         }
         let mut state = self.lock();
         scope.left.fetch_sub(1, Ordering::Relaxed);
@@ -213,15 +211,10 @@ impl Crew {
     }
 
     /// Waits for a task, or for one of the scope to end. It may end without either.
-    fn rest<'s>(
-        &'s self,
-        mut state: MutexGuard<'s, State>,
-        help: Help,
-        of: Option<&Arc<Shared>>,
-    ) -> MutexGuard<'s, State> {
+    fn rest<'s>(&'s self, mut state: MutexGuard<'s, State>, of: Option<&Arc<Shared>>) -> MutexGuard<'s, State> {
         let thread = thread::current();
         let id = thread.id();
-        state.idle.push(Idle { thread, help, of: of.cloned() });
+        state.idle.push(Idle { thread, of: of.cloned() });
         drop(state);
         thread::park();
         let mut state = self.lock();
@@ -232,8 +225,9 @@ impl Crew {
 }
 
 impl State {
-    fn take(&mut self, help: Help, of: Option<&Arc<Shared>>) -> Option<Task> {
-        let at = self.tasks.iter().position(|task| task.is_of(help, of))?;
+    /// The oldest task of the scope and those within it, or of all.
+    fn take(&mut self, of: Option<&Arc<Shared>>) -> Option<Task> {
+        let at = self.tasks.iter().position(|task| task.is_of(of))?;
         self.tasks.remove(at)
     }
 
@@ -246,17 +240,15 @@ impl State {
 impl Task {
     /// Wakes a thread that does such a task, if one rests.
     fn wake_one(&self, idle: &mut Vec<Idle>) {
-        if let Some(at) = idle.iter().rposition(|idle| self.is_of(idle.help, idle.of.as_ref())) {
+        if let Some(at) = idle.iter().rposition(|idle| self.is_of(idle.of.as_ref())) {
             idle.remove(at).thread.unpark();
         }
     }
 
-    fn is_of(&self, help: Help, of: Option<&Arc<Shared>>) -> bool {
-        match help {
-            Help::Short => self.length == Length::Short,
-            Help::Own => self.length == Length::Short || of.is_some_and(|of| Arc::ptr_eq(of, &self.scope)),
-            Help::All => true,
-        }
+    /// Whether it is of the scope or one within it; all are where there is none.
+    fn is_of(&self, of: Option<&Arc<Shared>>) -> bool {
+        let Some(of) = of else { return true };
+        std::iter::successors(Some(&self.scope), |scope| scope.within.as_ref()).any(|scope| Arc::ptr_eq(scope, of))
     }
 }
 
@@ -274,12 +266,12 @@ mod tests {
             let done = AtomicUsize::new(0);
             for _ in 0..50 {
                 pool.scope(|scope| {
-                    for length in [Length::Short, Length::Long].into_iter().cycle().take(20) {
+                    for _ in 0..20 {
                         let (pool, done) = (&pool, &done);
-                        scope.spawn(length, move || {
+                        scope.spawn(move || {
                             pool.scope(|scope| {
                                 for _ in 0..3 {
-                                    scope.spawn(Length::Long, || {
+                                    scope.spawn(|| {
                                         done.fetch_add(1, Ordering::Relaxed);
                                     });
                                 }
@@ -304,13 +296,12 @@ mod tests {
                             for task in 0..5 {
                                 let sent = sent.clone();
                                 let done = &done;
-                                scope.spawn(Length::Short, move || {
+                                scope.spawn(move || {
                                     done.fetch_add(1, Ordering::Relaxed);
                                     sent.send(task).unwrap();
                                 });
                             }
-                            let mut tasks: Vec<usize> =
-                                (0..5).map(|_| scope.receive(Help::Short, &received).unwrap()).collect();
+                            let mut tasks: Vec<usize> = (0..5).map(|_| scope.receive(&received).unwrap()).collect();
                             tasks.sort_unstable();
                             assert_eq!(tasks, [0, 1, 2, 3, 4]);
                         });
@@ -322,23 +313,26 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_short_task_takes_no_long_one() {
-        let pool = ThreadPool::new(1).unwrap();
-        let (caller, other) = (thread::current().id(), Mutex::new(Vec::new()));
-        pool.scope(|scope| {
-            let (sent, received) = channel();
-            scope.spawn(Length::Long, || other.lock().unwrap().push("long"));
-            scope.spawn(Length::Short, || other.lock().unwrap().push("short"));
-            scope.spawn(Length::Short, move || {
-                assert_eq!(thread::current().id(), caller);
-                sent.send(()).unwrap();
+    fn who_waits_does_tasks_of_its_scope_and_those_within() {
+        let (pool, done) = (ThreadPool::new(1).unwrap(), Mutex::new(Vec::new()));
+        let note = |name: &'static str| done.lock().unwrap().push(name);
+        pool.scope(|outer| {
+            outer.spawn(|| note("outer"));
+            pool.scope(|inner| {
+                let (sent, received) = channel();
+                inner.spawn(|| {
+                    pool.scope(|innermost| innermost.spawn(|| note("innermost")));
+                    note("inner");
+                });
+                inner.spawn(move || sent.send(()).unwrap());
+                assert_eq!((outer.pending(), inner.pending()), (3, 2));
+                inner.receive(&received).unwrap();
+                assert_eq!((outer.pending(), inner.pending(), inner.help()), (1, 0, false));
             });
-            assert_eq!(scope.pending(), 3);
-            scope.receive(Help::Short, &received).unwrap();
-            assert_eq!((scope.pending(), scope.help(Help::Short)), (1, false));
-            assert_eq!(other.lock().unwrap()[..], ["short"]);
+            assert_eq!(done.lock().unwrap()[..], ["innermost", "inner"]);
+            assert!(outer.help() && !outer.help());
         });
-        assert_eq!(other.into_inner().unwrap(), ["short", "long"]);
+        assert_eq!(done.into_inner().unwrap(), ["innermost", "inner", "outer"]);
     }
 
     #[test]
@@ -349,15 +343,15 @@ mod tests {
                 pool.scope(|scope| {
                     for task in 0..10 {
                         let done = &done;
-                        scope.spawn(Length::Short, move || {
+                        scope.spawn(move || {
                             assert!(own || task != 3, "as the test wants it");
                             done.fetch_add(1, Ordering::Relaxed);
                         });
                     }
                     assert!(!own, "as the test wants it");
                     let (sent, received) = channel::<()>();
-                    scope.spawn(Length::Short, move || drop(sent));
-                    assert!(scope.receive(Help::Short, &received).is_err(), "the task ends without sending");
+                    scope.spawn(move || drop(sent));
+                    assert!(scope.receive(&received).is_err(), "the task ends without sending");
                 });
             }));
             assert!(panics.unwrap_err().downcast_ref::<&str>().unwrap().contains("as the test wants it"));

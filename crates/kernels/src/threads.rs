@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::buffer::share_memory;
-pub use crate::pool::{Help, Length, Scope, ThreadPool};
+pub use crate::pool::{Scope, ThreadPool};
 
 /// None where whoever starts work does it.
 static POOL: RwLock<Option<Arc<ThreadPool>>> = RwLock::new(None);
@@ -83,7 +83,7 @@ pub fn each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
     };
     let take = &take;
     pool.scope(|scope| {
-        (0..others).for_each(|_| scope.spawn(Length::Long, take));
+        (0..others).for_each(|_| scope.spawn(take));
         take();
     });
 }

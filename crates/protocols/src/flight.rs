@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use covey_kernels::threads::{Help, Length, Scope};
+use covey_kernels::threads::Scope;
 use covey_transport::{Endpoint, PeerId};
 
 use crate::api::{Phase, ProtocolError, Result};
@@ -26,15 +26,6 @@ struct Flight<'t, 'a> {
     running: usize,
     /// The threads that take jobs; none where this thread does them all.
     threads: Option<&'t Scope<'a>>,
-}
-
-impl Flight<'_, '_> {
-    /// Before a message is waited for: does jobs of which there are more than all threads will have taken soon.
-    fn relieve(&self, count: usize) {
-        if let Some(threads) = self.threads {
-            while threads.pending() > count && threads.help(Help::Short) {}
-        }
-    }
 }
 
 /// Its place in the flight stays until its last round is over everywhere, even where this party is done.
@@ -305,7 +296,7 @@ impl Scheduler {
             Some(threads) => {
                 let (done, computed) = channel();
                 tile.state = State::Computing(computed, job.makes_material());
-                threads.spawn(Length::Short, move || {
+                threads.spawn(move || {
                     job.run();
                     // Who started it may have failed meanwhile.
                     let _ = done.send(job);
@@ -363,7 +354,7 @@ impl Scheduler {
                 if self.arrivals.is_due(message.from, wanted) {
                     self.send_material(flight)?;
                     self.send_held()?;
-                    flight.relieve(self.pool.as_ref().map_or(1, |pool| pool.count()));
+                    self.relieve(flight)?;
                 }
                 self.arrivals.receive(&mut self.endpoint, message.from, wanted)?
             };
@@ -420,7 +411,7 @@ impl Scheduler {
     fn settle<'a>(&mut self, tile: &mut Tile<'a>, threads: Option<&Scope<'a>>) -> Result<()> {
         match (std::mem::replace(&mut tile.state, State::Over), threads) {
             (State::Computing(computed, _), Some(threads)) => {
-                let job = threads.receive(Help::Short, &computed).map_err(|_| ProtocolError::Internal("a thread"))?;
+                let job = threads.receive(&computed).map_err(|_| ProtocolError::Internal("a thread"))?;
                 self.complete(tile, job)
             }
             (state, _) => {
@@ -444,6 +435,15 @@ impl Scheduler {
                 tile.state = State::Over;
                 self.complete(tile, job)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Before a message is waited for: does jobs of which there are more than all threads will have taken soon.
+    fn relieve(&mut self, flight: &mut Flight<'_, '_>) -> Result<()> {
+        let (Some(threads), Some(pool)) = (flight.threads, self.pool.clone()) else { return Ok(()) };
+        while threads.pending() > pool.count() && threads.help() {
+            self.send_computed(flight)?;
         }
         Ok(())
     }

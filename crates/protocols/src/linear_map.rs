@@ -1,6 +1,7 @@
 //! What the linear maps of all protocols have in common: sizes, and what may follow them.
 
-use covey_kernels::{Chunk, LinearWeight, Part, Running, elementwise};
+use covey_kernels::threads::fill_rows;
+use covey_kernels::{LinearWeight, Part, Running, elementwise};
 use covey_ring::{Tensor, Word};
 
 use crate::api::{
@@ -9,6 +10,7 @@ use crate::api::{
 };
 use crate::components::{Additive, Components};
 use crate::composed;
+use crate::masked::select as loops;
 
 /// Which of several maps of one output shape a gate is cut into pieces by that opens their sum; none where no gate does that. It follows
 /// from sizes alone.
@@ -191,21 +193,21 @@ pub(crate) fn add_chunks<W: Word>(maps: &mut [Running<W>], index: usize, scratch
 pub(crate) fn add_bias<P: Additive, const N: usize>(
     protocol: &P,
     bias: &Option<BiasOf<P>>,
-    chunks: &[Chunk],
+    geometry: &Geometry,
     components: [&mut Tensor<P::Word>; N],
 ) {
-    let mut scratch = Vec::new();
     for (index, component) in components.into_iter().enumerate() {
         let bias = match bias {
             Some(Bias::Shared(bias)) => bias.part(index),
             Some(Bias::Public(bias)) if protocol.public_part() == Some(index) => bias,
             _ => continue,
         };
-        for chunk in chunks {
-            scratch.resize(chunk.len(), P::Word::ZERO);
-            chunk.gather(component.data(), &mut scratch);
-            chunk.add_bias(bias.data(), &mut scratch);
-            chunk.scatter(&scratch, component.data_mut());
+        let (bias, out) = (bias.data(), component.data_mut());
+        match geometry {
+            Geometry::Conv2d(conv) => {
+                fill_rows(out, conv.positions(), |row, out| loops::offset(out, bias[row % bias.len()]));
+            }
+            Geometry::Dense { outputs, .. } => fill_rows(out, *outputs, |_, out| elementwise::add_assign(out, bias)),
         }
     }
 }

@@ -283,7 +283,7 @@ impl<W: Word, R: PartyRole> Party<W, R> {
     }
 
     /// Runs one gate over a tensor of `shape`, which yields `N` tensors of it: `parts` says what of them, and what else, a tile's output
-    /// has. Where a part has no words they are zeros. `done` takes what else there is, tile by tile.
+    /// has. `done` takes what else there is, tile by tile.
     pub fn tensors<M: Machine, T: Send, const N: usize>(
         &mut self,
         shape: &[usize],
@@ -293,9 +293,10 @@ impl<W: Word, R: PartyRole> Party<W, R> {
     ) -> Result<[Tensor<W>; N]> {
         let (site, len, tile) = (self.sites()?, shape.iter().product(), self.options.tile);
         let tensors: [_; N] = std::array::from_fn(|_| Assembly::consecutive(len, tile, tile));
+        let computes = self.computes();
         let place = |range: Range<usize>, output| {
             let (parts, left) = parts(output);
-            place_all(&tensors, range.start / tile, 0..range.len(), parts);
+            place_all(&tensors, range.start / tile, 0..range.len(), parts, computes);
             left
         };
         self.each_tile_placed(site, len, machine, place, done)?;
@@ -330,15 +331,15 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         if self.rests() {
             return Ok(None);
         }
-        let tile = self.options.tile;
+        let (tile, computes) = (self.options.tile, self.computes());
         let (tiles, tensors) = (pieces.tiles(tile), std::array::from_fn(|_| pieces.assembly(tile)));
         let place = |index: usize, output| {
             let ((piece, range), (parts, left)) = (&tiles[index], parts(output));
-            place_all(&tensors, *piece, range.clone(), parts);
+            place_all(&tensors, *piece, range.clone(), parts, computes);
             left
         };
         let done = |index: usize, left| done(index, &tiles[index], left);
-        let (pool, computes) = (self.scheduler.pool.clone().filter(|_| pieces.lens.len() > 1), self.computes());
+        let pool = self.scheduler.pool.clone().filter(|_| pieces.lens.len() > 1);
         let Pieces { lens, own, .. } = pieces;
         match pool {
             None => self.each_made(site, &tiles, Feed::new(lens, own, computes, None), beside, machine, place, done)?,
@@ -371,15 +372,16 @@ impl<W: Word, R: PartyRole> Party<W, R> {
     }
 }
 
-/// Puts the parts of a tile's output in place.
+/// Puts the parts of a tile's output in place. A party that computes nothing in this phase may lack some.
 fn place_all<W: Word, const N: usize>(
     tensors: &[Assembly<W>; N],
     piece: usize,
     range: Range<usize>,
     parts: [Buffer<W>; N],
+    computes: bool,
 ) {
     for (tensor, part) in tensors.iter().zip(parts) {
-        let part = if part.is_empty() { Buffer::zeros(range.len()) } else { part };
+        let part = if part.is_empty() && !computes { Buffer::zeros(range.len()) } else { part };
         tensor.place(piece, range.start, &part);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use covey_kernels::threads::{self, Help, Length, Scope};
+use covey_kernels::threads::{self, Scope};
 use covey_kernels::{Assembly, Buffer, Chunk, Chunks, elementwise, gemm_concat};
 use covey_ring::Word;
 
@@ -103,7 +103,7 @@ impl<'a, W: Word, O: Own<W> + 'a> Feed<'_, 'a, W, O> {
             match (self.next.take(), self.threads) {
                 (Some(next), Some(threads)) => {
                     // The thread's own panic is the one that is reported: the scope keeps the first.
-                    let computed = threads.receive(Help::All, &next);
+                    let computed = threads.receive(&next);
                     let (own, words) = computed.expect("a thread computes the piece");
                     (self.own, self.words) = (Some(own), Arc::new(words));
                 }
@@ -134,7 +134,7 @@ impl<'a, W: Word, O: Own<W> + 'a> Feed<'_, 'a, W, O> {
         let Some(mut own) = self.own.take() else { return };
         let (done, next) = channel();
         self.next = Some(next);
-        threads.spawn(Length::Long, move || {
+        threads.spawn(move || {
             let mut words = Buffer::zeros(len);
             own(piece, &mut words);
             // Who asked for it may have failed meanwhile.

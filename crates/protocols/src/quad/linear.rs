@@ -129,10 +129,9 @@ impl<W: Word> Linear for Quad<W> {
         let fuses = epilogue.relu.is_some() && self.party.options.adder.fuses();
         if weight.public() && epilogue.truncate.is_none() && !fuses {
             let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
-            let chunks = chunks(&weight.geometry, batch);
             let mut out = public_map::<Self>(x, &weight.kernel, &shape, batch, self.party.computes());
             let Arith { inner, extra } = &mut out;
-            add_bias(self, &epilogue.bias, &chunks, [&mut inner.first, &mut inner.second, extra]);
+            add_bias(self, &epilogue.bias, &weight.geometry, [&mut inner.first, &mut inner.second, extra]);
             return composed::then_relu(self, out, epilogue.relu);
         }
         self.sum(&[Term { x, weight, bias: epilogue.bias }], 0, epilogue)
@@ -288,7 +287,7 @@ impl<W: Word> Quad<W> {
         let mut out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
         if plain {
             let Arith { inner, extra } = &mut out;
-            add_bias(self, &epilogue.bias, &chunks, [&mut inner.first, &mut inner.second, extra]);
+            add_bias(self, &epilogue.bias, &weight.geometry, [&mut inner.first, &mut inner.second, extra]);
         }
         composed::then_relu(self, out, left)
     }

@@ -90,9 +90,8 @@ impl<W: Word> Linear for Trio<W> {
         let fuses = epilogue.relu.is_some() && self.party.options.adder.fuses();
         if weight.public() && epilogue.truncate.is_none() && !fuses {
             let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
-            let chunks = chunks(&weight.geometry, batch);
             let mut out = public_map::<Self>(x, &weight.kernel, &shape, batch, self.party.computes());
-            add_bias(self, &epilogue.bias, &chunks, [&mut out.first, &mut out.second]);
+            add_bias(self, &epilogue.bias, &weight.geometry, [&mut out.first, &mut out.second]);
             return composed::then_relu(self, out, epilogue.relu);
         }
         self.sum(&[Term { x, weight, bias: epilogue.bias }], 0, epilogue)
@@ -199,7 +198,7 @@ impl<W: Word> Trio<W> {
         };
         let mut out = self.finish_product(&shape, by_chunks(&chunks, own), opens, (epilogue.truncate, relu))?;
         if plain {
-            add_bias(self, &epilogue.bias, &chunks, [&mut out.first, &mut out.second]);
+            add_bias(self, &epilogue.bias, &weight.geometry, [&mut out.first, &mut out.second]);
         }
         composed::then_relu(self, out, epilogue.relu.filter(|_| relu.is_none()))
     }
