@@ -10,6 +10,7 @@ use covey_conformance::program::{Case, conform};
 use covey_conformance::quad::QuadHarness;
 use covey_conformance::samples::in_full;
 use covey_conformance::trio::TrioHarness;
+use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::{Harness, Session, Transport, programs};
 use covey_program::{Program, ProgramBuilder, Rounding, ValueId, Window, op};
 use covey_protocols::threads::use_threads;
@@ -89,18 +90,29 @@ fn activated(b: &mut ProgramBuilder, name: &str, x: Activation, bits: u32) -> Ac
     Activation { value, ..x }
 }
 
+/// Channels of inputs and of layers, and the largest side of an image.
+struct Widths {
+    inputs: [usize; 4],
+    layers: [usize; 5],
+    side: usize,
+}
+
+const WIDE: Widths = Widths { inputs: [3, 16, 48, 64], layers: [16, 40, 64, 96, 128], side: 20 };
+/// For two parties, which need correlated OTs for every product.
+const NARROW: Widths = Widths { inputs: [1, 3, 8, 16], layers: [4, 8, 11, 16, 24], side: 12 };
+
 /// Layers by themselves and residual blocks with a shortcut, pools, and a dense layer.
-fn network(ring: Ring, random: &mut Random) -> Arc<Program> {
+fn network(ring: Ring, widths: &Widths, random: &mut Random) -> Arc<Program> {
     let mut b = ProgramBuilder::new("random", ring);
-    let (channels, side) = (random.of(&[3, 16, 48, 64]), 4 + random.below(17));
+    let (channels, side) = (random.of(&widths.inputs), 4 + random.below(widths.side - 3));
     let x = b.input("x", &[channels, side, side], SCALE);
     b.bound(x, BITS);
     let mut x = Activation { value: x, channels, side };
     for number in 0..2 + random.below(3) {
         let name = format!("layer {number}");
-        let out = random.of(&[16, 40, 64, 96, 128]);
+        let out = random.of(&widths.layers);
         let groups = match random.below(4) {
-            0 if x.channels.is_multiple_of(8) => random.of(&[2, 4, 8]),
+            0 if x.channels.is_multiple_of(8) && out.is_multiple_of(8) => random.of(&[2, 4, 8]),
             _ => 1,
         };
         let shape = Shape { out, kernel: random.of(&[1, 3, 3, 5]), stride: random.of(&[1, 1, 2]), groups };
@@ -135,24 +147,26 @@ fn network(ring: Ring, random: &mut Random) -> Arc<Program> {
     Arc::new(b.build().unwrap())
 }
 
-fn check<H: Harness>(ring: Ring, seed: u64, random: &mut Random) {
-    let program = network(ring, random);
+fn check<H: Harness>(ring: Ring, widths: &Widths, seed: u64, random: &mut Random) {
+    let program = network(ring, widths, random);
     let (batch, threads) = (1 + random.below(12), 1 + random.below(20));
+    let options = Options { window: random.of(&[1, 7, 16, 16, 256]), ..Options::default() };
     use_threads(Some(threads)).unwrap();
     let weights = programs::weights(&program).unwrap();
     let case = Case { inputs: vec![programs::inputs(&program, batch, 0)], program, weights };
-    let session = Session::<H>::new(Transport::Memory, ring, Options::default());
+    let session = Session::<H>::new(Transport::Memory, ring, options);
     conform(&session, &case, &[(Phase::Joint, 1)])
         .unwrap_or_else(|failure| panic!("COVEY_NETWORK={seed}, {batch} samples, {threads} threads: {failure}"));
 }
 
 fn check_seed(seed: u64) {
     let random = &mut Random(seed);
-    match random.below(4) {
-        0 => check::<TrioHarness<u32>>(Ring::Pow2(32), seed, random),
-        1 => check::<TrioHarness<u64>>(Ring::Pow2(64), seed, random),
-        2 => check::<QuadHarness<u32>>(Ring::Pow2(32), seed, random),
-        _ => check::<BeaverHarness<u32, 3>>(Ring::Pow2(32), seed, random),
+    match random.below(5) {
+        0 => check::<TrioHarness<u32>>(Ring::Pow2(32), &WIDE, seed, random),
+        1 => check::<TrioHarness<u64>>(Ring::Pow2(64), &WIDE, seed, random),
+        2 => check::<QuadHarness<u32>>(Ring::Pow2(32), &WIDE, seed, random),
+        3 => check::<BeaverHarness<u32, 3>>(Ring::Pow2(32), &WIDE, seed, random),
+        _ => check::<TwoPartyHarness<u32>>(Ring::Pow2(32), &NARROW, seed, random),
     }
 }
 
