@@ -19,7 +19,7 @@ use crate::dispatch::{Isa, level};
 use crate::gemm::amx::{Session, combine};
 use crate::gemm::{Sizes, add_product};
 use crate::scratch::{Line, words, words_mut};
-use crate::{Buffer, ConvGeometry, vectorised};
+use crate::{Buffer, ConvGeometry, threads, vectorised};
 
 /// Rows computed at once.
 const ROWS: usize = 16;
@@ -29,6 +29,9 @@ const STEP: usize = 64;
 const LEAST: usize = 512;
 /// At most: their sums fit 32 bits.
 const MOST: usize = 1 << 15;
+
+/// Products below which a thread is not worth waking.
+const PART: usize = 1 << 22;
 
 /// Combinations of the output positions of a convolution of one group.
 pub struct Positions {
@@ -186,9 +189,29 @@ impl Positions {
         taps
     }
 
-    /// Adds the combinations of the places `range` of `rows` rows to `out`, `[rows, kernel elements, COUNT]`, for elements of one phase.
-    /// `run_of(phase, row, image, grid row)` is what lies there, if anything does.
+    /// Adds the combinations of the places `range` of `rows` rows to `out`, `[rows, kernel elements, COUNT]`, for elements of one phase:
+    /// on all threads. `run_of(phase, row, image, grid row)` is what lies there, if anything does.
     fn add<'a, W: Word>(
+        &self,
+        range: Range<usize>,
+        rows: usize,
+        taps: &[Tap],
+        lie: Lie,
+        run_of: impl Fn([usize; 2], usize, usize, usize) -> Option<Run<'a, W>> + Sync,
+        out: &mut [W],
+    ) {
+        let (blocks, apart) = (rows.div_ceil(ROWS), out.len() / rows);
+        let most = range.len() * rows * taps.len() * Self::COUNT / PART;
+        let parts = threads::in_use().min(blocks).min(most).max(1);
+        let rows = blocks.div_ceil(parts) * ROWS;
+        threads::each(out.chunks_mut(rows * apart).enumerate().collect(), |(part, out)| {
+            let run_of = |phase, row, image, at| run_of(phase, part * rows + row, image, at);
+            self.add_rows(range.clone(), out.len().div_ceil(apart), taps, lie, run_of, out);
+        });
+    }
+
+    /// [`Positions::add`] on this thread.
+    fn add_rows<'a, W: Word>(
         &self,
         range: Range<usize>,
         rows: usize,

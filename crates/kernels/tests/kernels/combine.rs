@@ -8,7 +8,13 @@ use proptest::prelude::*;
 const COUNT: usize = Positions::COUNT;
 
 /// The combinations of an output, chunk by chunk.
-fn of_outputs<W: Word>(positions: &Positions, g: &ConvGeometry, batch: usize, elements: usize, y: &[W]) -> Vec<W> {
+pub(crate) fn of_outputs<W: Word>(
+    positions: &Positions,
+    g: &ConvGeometry,
+    batch: usize,
+    elements: usize,
+    y: &[W],
+) -> Vec<W> {
     let mut out = vec![W::ZERO; g.out_channels * COUNT];
     for chunk in Chunk::of_conv2d(g, batch, elements) {
         let mut part = vec![W::ZERO; chunk.len()];

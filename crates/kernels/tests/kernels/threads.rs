@@ -1,8 +1,9 @@
 //! Linear maps and products on several threads, against one thread: sizes at which they are cut.
 
+use crate::combine::of_outputs;
 use crate::common::{square, words};
 use covey_kernels::threads::use_threads;
-use covey_kernels::{ConvGeometry, LinearWeight, Part, gemm};
+use covey_kernels::{ConvGeometry, LinearWeight, Part, Positions, gemm};
 use covey_ring::Word;
 use proptest::prelude::*;
 
@@ -39,6 +40,16 @@ fn check_dense<W: Word>((batch, inputs, outputs): (usize, usize, usize), element
     assert!(one == several, "{batch} x {inputs} x {outputs}, {threads} threads");
 }
 
+fn check_combinations<W: Word>(geometry: &ConvGeometry, batch: usize, elements: usize, threads: usize) {
+    let (x, y) = (words::<W>(batch * geometry.input_len(), 1), words::<W>(batch * geometry.output_len(), 2));
+    let combined = |threads| {
+        use_threads(Some(threads)).unwrap();
+        let positions = Positions::new(geometry, batch, |out| out.copy_from_slice(&words::<u32>(out.len(), 3)));
+        (of_outputs(&positions, geometry, batch, elements, &y), positions.of_inputs(&x))
+    };
+    assert!(combined(1) == combined(threads), "{geometry:?}, {batch} samples, {threads} threads");
+}
+
 /// Convolutions of four million products and more.
 fn wide() -> impl Strategy<Value = (ConvGeometry, usize)> {
     let channels = (prop::sample::select(vec![32, 48, 64, 192]), prop::sample::select(vec![16, 40, 64, 128]));
@@ -57,6 +68,13 @@ proptest! {
     fn convolutions((geometry, batch) in wide(), bits in 14u32..19, threads in 2usize..20) {
         check_conv::<u32>(&geometry, batch, 1 << bits, threads);
         check_conv::<u64>(&geometry, batch, 1 << bits, threads);
+    }
+
+    #[test]
+    fn combinations((geometry, batch) in wide(), bits in 14u32..19, threads in 2usize..20) {
+        let geometry = ConvGeometry { groups: 1, ..geometry };
+        check_combinations::<u32>(&geometry, batch, 1 << bits, threads);
+        check_combinations::<u64>(&geometry, batch, 1 << bits, threads);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use covey_kernels::{Chunk, LinearWeight, Part, elementwise};
+use covey_kernels::{Chunk, LinearWeight, Part, elementwise, filled};
 use covey_ring::{Ring, Word};
 
 use super::folding::{self, Folded, FoldedMap, FoldedProduct, Source};
@@ -305,12 +305,14 @@ impl<W: Word> Quad<W> {
         if !self.party.computes() {
             return Inputs { own: Vec::new(), aside: Vec::new() };
         }
-        let mut sum = vec![W::ZERO; x.len()];
-        elementwise::add(&mut sum, first, second);
+        let sum = filled(x.len(), |start, out| {
+            let (first, second) = (&first[start..][..out.len()], &second[start..][..out.len()]);
+            elementwise::add(out, first, second);
+        });
+        // What is filled begins as zeros.
         let negated = |x: &[W]| {
-            let mut out = x.to_vec();
-            elementwise::neg_assign(&mut out);
-            Cow::Owned(out)
+            let less = |start: usize, out: &mut [W]| elementwise::sub_assign(out, &x[start..][..out.len()]);
+            Cow::Owned(filled(x.len(), less))
         };
         let (own, aside) = match self.party.role {
             // A shift or clamp of a share needs no more than the sum of its components.

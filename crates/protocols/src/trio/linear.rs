@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use covey_kernels::{LinearWeight, Part, elementwise, vectorised};
+use covey_kernels::{LinearWeight, Part, elementwise, filled, vectorised};
 use covey_ring::Word;
 
 use super::share::{Arith, Role};
@@ -206,24 +206,27 @@ impl<W: Word> Trio<W> {
     /// What the parts of a weight multiply of x.
     fn multiplied<'a>(&self, x: &'a Arith<W>, public: bool) -> Vec<Cow<'a, [W]>> {
         let (first, second) = (x.first.data(), x.second.data());
+        let of = |start: usize, len: usize| (&first[start..][..len], &second[start..][..len]);
+        let sum = |start, out: &mut [W]| {
+            let (first, second) = of(start, out.len());
+            elementwise::add(out, first, second);
+        };
+        let difference = |start, out: &mut [W]| {
+            let (first, second) = of(start, out.len());
+            elementwise::sub(out, second, first);
+        };
         match (public, self.party.role) {
             // The sum of both components is all that a shift or clamp of a share needs.
-            (true, _) => vec![self.computed(x.len(), |out| elementwise::add(out, first, second)).into()],
-            (false, Role::P0) => {
-                vec![self.computed(x.len(), |out| elementwise::sub(out, second, first)).into(), first.into()]
-            }
+            (true, _) => vec![self.computed(x.len(), sum).into()],
+            (false, Role::P0) => vec![self.computed(x.len(), difference).into(), first.into()],
             (false, Role::P1) => vec![first.into(), second.into()],
             (false, _) => vec![first.into()],
         }
     }
 
     /// What `compute` writes, or zeros where this party computes nothing.
-    fn computed(&self, len: usize, compute: impl FnOnce(&mut [W])) -> Vec<W> {
-        let mut out = vec![W::ZERO; len];
-        if self.party.computes() {
-            compute(&mut out);
-        }
-        out
+    fn computed(&self, len: usize, compute: impl Fn(usize, &mut [W]) + Sync) -> Vec<W> {
+        if self.party.computes() { filled(len, compute) } else { vec![W::ZERO; len] }
     }
 }
 
