@@ -14,7 +14,7 @@ import pytest
 import typer
 
 import documented
-from covey.cli import app
+from covey.cli import parser
 from served import environment, hear_interrupts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def instructions() -> list[str]:
 
 def check_call(arguments: list[str]) -> None:
     """A call of `covey` that its parser takes."""
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(parser())
     command, context = root, root.make_context("covey", ["--help"], resilient_parsing=True)
     while hasattr(command, "get_command"):
         name, *arguments = arguments

@@ -1,63 +1,68 @@
-"""The `covey` command: one module a group of commands. Importing this loads no model code and no runtime."""
+"""The `covey` command: one module a group of commands. Importing this loads none of them, no model code, no runtime."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+from importlib import import_module
 from typing import NoReturn
 
 import typer
 
 from covey import _interrupt
 from covey._version import __version__
-from covey.cli import bench, data_sets, init, keys, store, weights
-from covey.cli.compare import compare
 from covey.cli.console import complain
-from covey.cli.demo import demo
-from covey.cli.diff import diff
-from covey.cli.doctor import doctor
-from covey.cli.generate import generate
-from covey.cli.models import check, compile_, explain
-from covey.cli.pareto import pareto
-from covey.cli.remote import dealer, infer, party, share_weights
-from covey.cli.run import run
-from covey.cli.train import train
-from covey.cli.tune import tune
-from covey.cli.verify import verify
 from covey.errors import CoveyError
 from covey.gpu_libraries import announce
 
-app = typer.Typer(
-    name="covey",
-    help="Private neural-network inference by secure multi-party computation.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(check)
-app.command("compile")(compile_)
-app.command()(explain)
-app.command()(compare)
-app.command()(pareto)
-app.command()(diff)
-app.command()(tune)
-app.command()(verify)
-app.command()(demo)
-app.command()(run)
-app.add_typer(init.app, name="init")
-app.add_typer(keys.app, name="keys")
-app.command()(party)
-app.command()(dealer)
-app.command("share-weights")(share_weights)
-app.command()(infer)
-app.command()(generate)
-app.command()(train)
-app.command()(doctor)
-app.add_typer(store.app, name="store")
-app.add_typer(weights.app, name="weights")
-app.add_typer(data_sets.app, name="data")
-app.add_typer(bench.app, name="bench")
+COMMANDS = {
+    "check": "models.check",
+    "compile": "models.compile_",
+    "explain": "models.explain",
+    "compare": "compare.compare",
+    "pareto": "pareto.pareto",
+    "diff": "diff.diff",
+    "tune": "tune.tune",
+    "verify": "verify.verify",
+    "demo": "demo.demo",
+    "run": "run.run",
+    "init": "init.app",
+    "keys": "keys.app",
+    "party": "remote.party",
+    "dealer": "remote.dealer",
+    "share-weights": "remote.share_weights",
+    "infer": "remote.infer",
+    "generate": "generate.generate",
+    "train": "train.train",
+    "doctor": "doctor.doctor",
+    "store": "store.app",
+    "weights": "weights.app",
+    "data": "data_sets.app",
+    "bench": "bench.app",
+}
+"""Each command by its name: the module here, and there the function, or the group of commands."""
+
+
+def parser(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The parser of these commands. It loads their modules alone: all of them would take longer than most commands."""
+    app = typer.Typer(
+        name="covey",
+        help="Private neural-network inference by secure multi-party computation.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for name in names:
+        module, attribute = COMMANDS[name].split(".")
+        command = getattr(import_module(f"covey.cli.{module}"), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
 
 
 def _version(asked: bool) -> None:
@@ -66,7 +71,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
@@ -89,7 +93,9 @@ def main() -> NoReturn:
 
 def _run() -> NoReturn:
     try:
-        code = app(standalone_mode=False)
+        asked = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
+        # With another first word, or none, the parser says which commands there are.
+        code = parser([asked] if asked in COMMANDS else COMMANDS)(standalone_mode=False)
     except Exception as error:
         sys.exit(explain_error(error))
     if code == 130:  # the parser's own way of saying that Ctrl-C was pressed
