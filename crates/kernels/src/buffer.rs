@@ -132,7 +132,8 @@ impl<W> Drop for Buffer<W> {
         // A thread that is ending has nowhere to keep it.
         let most = MOST_HELD.load(Ordering::Relaxed);
         if let Ok(Some(lines)) = HELD.try_with(|held| held.borrow_mut().put(lines, most)) {
-            SHARED.lock().unwrap_or_else(PoisonError::into_inner).put(lines, MOST_SHARED);
+            let surplus = SHARED.lock().unwrap_or_else(PoisonError::into_inner).put(lines, MOST_SHARED);
+            drop(surplus);
         }
     }
 }

@@ -180,19 +180,22 @@ impl Crew {
 
     /// Does tasks until it is over, which is asked while the state is locked.
     fn serve(&self, of: Option<&Arc<Shared>>, mut over: impl FnMut(&State) -> bool) {
-        let mut state = self.lock();
+        let (mut state, mut woken) = (self.lock(), false);
         while !over(&state) {
             if let Some(task) = state.take(of) {
                 drop(state);
                 self.run(task);
-                state = self.lock();
-            } else {
-                // It may have been woken for one that another thread has taken, in place of one that rests.
-                state.wake();
-                state = self.rest(state, of);
+                (state, woken) = (self.lock(), false);
+                continue;
             }
+            if woken {
+                state.wake();
+            }
+            (state, woken) = (self.rest(state, of), true);
         }
-        state.wake();
+        if woken {
+            state.wake();
+        }
     }
 
     fn run(&self, Task { run, scope }: Task) {
@@ -231,7 +234,8 @@ impl State {
         self.tasks.remove(at)
     }
 
-    /// Wakes a thread for each task, as far as those that rest do such tasks.
+    /// After a rest that led to no task: another thread may have taken the one it was woken for, and left one to which nobody was woken.
+    /// Wakes a thread for each, as far as those that rest do such tasks.
     fn wake(&mut self) {
         self.tasks.iter().for_each(|task| task.wake_one(&mut self.idle));
     }

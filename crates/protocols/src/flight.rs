@@ -353,8 +353,8 @@ impl Scheduler {
                 let wanted = (Of::Tile(index), step, self.kind(step), message.len);
                 if self.arrivals.is_due(message.from, wanted) {
                     self.send_material(flight)?;
-                    self.send_held()?;
                     self.relieve(flight)?;
+                    self.send_held()?;
                 }
                 self.arrivals.receive(&mut self.endpoint, message.from, wanted)?
             };

@@ -93,9 +93,9 @@ def main() -> NoReturn:
 
 def _run() -> NoReturn:
     try:
-        asked = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
         # With another first word, or none, the parser says which commands there are.
-        code = parser([asked] if asked in COMMANDS else COMMANDS)(standalone_mode=False)
+        asked = [word for word in sys.argv[1:2] if word in COMMANDS]
+        code = parser(asked or COMMANDS)(standalone_mode=False)
     except Exception as error:
         sys.exit(explain_error(error))
     if code == 130:  # the parser's own way of saying that Ctrl-C was pressed
