@@ -1,7 +1,7 @@
 //! A pool of threads in which whoever starts work takes part: while it waits for a task it does others.
 //!
 //! A pool whose callers only wait (rayon's, from outside of it) needs as many threads of its own as there are processors. The caller is one
-//! more, woken for every task that ends: on two virtual processors the interrupts of that cost a seventh of an inference.
+//! more, woken for every task that ends, which takes interrupts and switches each time.
 
 use std::any::Any;
 use std::cell::RefCell;
