@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -67,9 +67,7 @@ impl Cluster {
             identity.save(&folder.path().join(format!("{name}.key"))).unwrap();
             fingerprints.insert(name, identity.fingerprint().to_string());
         }
-        // All held at once, so that they differ.
-        let sockets: Vec<_> = (0..parties).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports = sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
+        let ports = free_ports(parties);
         let threads = (0..parties).map(|_| None).collect();
         let cluster = Cluster { folder, protocol, names, ports, fingerprints, parties: threads };
         for (party, name) in cluster.names.iter().enumerate() {
@@ -332,6 +330,16 @@ pub fn infer_and_compare(
     assert_eq!(inference.outputs[0].integers, due);
     assert!(due.iter().any(|v| *v != due[0]), "the outputs say nothing");
     inference
+}
+
+/// Ports of this machine that are free, of which no two calls return the same. They are below those that the system gives to whoever
+/// connects, so that nobody takes one before its party listens.
+pub fn free_ports(count: usize) -> Vec<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let ports = std::iter::repeat_with(|| {
+        (10_000 + (64 * std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000) as u16
+    });
+    ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).take(count).collect()
 }
 
 /// A party as a process; its log goes to `<name>.log`.

@@ -12,7 +12,7 @@ use covey_ring::Ring;
 use serde_json::Value;
 
 use crate::abuse::call;
-use crate::common::{CLIENTS, Cluster, Process, cnn, eventually, infer_and_compare, log, message};
+use crate::common::{CLIENTS, Cluster, Process, cnn, eventually, free_ports, infer_and_compare, log, message};
 use crate::refused::terms;
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -138,10 +138,9 @@ fn a_client_cannot_fill_the_log() {
     assert!(left_out > 0 && said >= 100 && said + left_out <= asked, "{said} lines, {left_out} left out of {asked}");
 }
 
-/// Ports of this machine that are free.
-fn free_ports(count: usize) -> Vec<SocketAddr> {
-    let sockets: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    sockets.iter().map(|socket| socket.local_addr().unwrap()).collect()
+/// Addresses of this machine that are free.
+fn free_addresses(count: usize) -> Vec<SocketAddr> {
+    free_ports(count).into_iter().map(|port| ([127, 0, 0, 1], port).into()).collect()
 }
 
 /// The status and body of a page.
@@ -157,7 +156,7 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
 
 #[test]
 fn metrics_and_health_are_told_on_a_loopback_address() {
-    let ports = free_ports(3);
+    let ports = free_addresses(3);
     let (cluster, processes) = processes(|party| format!("metrics = \"{}\"\n", ports[party]), "queries = 3\n");
     let model = cnn("cnn", Ring::Pow2(32), false);
     cluster.share(&model);
@@ -246,7 +245,7 @@ fn a_device_that_cannot_be_used_is_one_line() {
 /// While it stops, a party is not well and takes no sessions.
 #[test]
 fn a_party_that_stops_says_so() {
-    let ports = free_ports(3);
+    let ports = free_addresses(3);
     let (cluster, processes) = processes(|party| format!("metrics = \"{}\"\n", ports[party]), "");
     let model = cnn("cnn", Ring::Pow2(32), false);
     cluster.share(&model);
