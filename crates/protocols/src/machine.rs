@@ -338,7 +338,7 @@ impl<Place, Done> Ends<Place, Done> {
 }
 
 /// A machine from before it is made until its result is handed out.
-pub(crate) struct Lifetime<'a, M, Make, T, Place, Done> {
+pub(crate) struct TileMachine<'a, M, Make, T, Place, Done> {
     state: State<M, Make, T>,
     layout: Arc<Layout>,
     /// Its tile's.
@@ -354,13 +354,11 @@ enum State<M, Make, T> {
     Gone,
 }
 
-impl<'a, M, Make, T, Place, Done> Lifetime<'a, M, Make, T, Place, Done>
+impl<'a, M, Make, T, Place, Done> TileMachine<'a, M, Make, T, Place, Done>
 where
-    M: Machine + 'a,
-    Make: FnOnce() -> M + Send + 'a,
-    T: Send + 'a,
-    Place: Fn(usize, M::Output) -> T + Sync,
-    Done: FnMut(usize, T) + Send,
+    M: Machine,
+    Make: FnOnce() -> M,
+    Self: AnyMachine + 'a,
 {
     /// The tile of a machine that there is.
     pub(crate) fn running(machine: M, index: usize, ends: &'a Ends<Place, Done>) -> Planned<'a> {
@@ -379,7 +377,7 @@ where
         index: usize,
         ends: &'a Ends<Place, Done>,
     ) -> Planned<'a> {
-        Planned { layout: layout.clone(), machine: Box::new(Lifetime { state, layout, index, ends }) }
+        Planned { layout: layout.clone(), machine: Box::new(TileMachine { state, layout, index, ends }) }
     }
 
     fn machine(&mut self) -> &mut M {
@@ -398,7 +396,7 @@ where
     }
 }
 
-impl<'a, M, Make, T, Place, Done> AnyMachine for Lifetime<'a, M, Make, T, Place, Done>
+impl<'a, M, Make, T, Place, Done> AnyMachine for TileMachine<'a, M, Make, T, Place, Done>
 where
     M: Machine + 'a,
     Make: FnOnce() -> M + Send + 'a,

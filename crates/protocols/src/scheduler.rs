@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::api::{Phase, ProtocolError, Result};
 use crate::arrivals::{Arrivals, Of, TELLING};
 use crate::flight::Work;
-use crate::machine::{Ends, Layout, Lifetime, Machine, Planned, Step};
+use crate::machine::{Ends, Layout, Machine, Planned, Step, TileMachine};
 use crate::store::{Material, Store};
 use crate::timed::Timed;
 
@@ -234,7 +234,7 @@ impl Scheduler {
         let count = machines.len();
         let mut tiles = machines
             .enumerate()
-            .map(|(index, machine)| Ok(Lifetime::<_, fn() -> M, _, _, _>::running(machine?, index, &ends)));
+            .map(|(index, machine)| Ok(TileMachine::<_, fn() -> M, _, _, _>::running(machine?, index, &ends)));
         self.run_tiles(count, &mut tiles)
     }
 
@@ -255,9 +255,9 @@ impl Scheduler {
         let mut layouts: Vec<(usize, Arc<Layout>)> = Vec::new();
         let mut tiles = makers.enumerate().map(|(index, (len, make))| {
             if let Some((_, layout)) = layouts.iter().find(|(known, _)| *known == len) {
-                return Ok(Lifetime::to_make(make, layout.clone(), index, &ends));
+                return Ok(TileMachine::to_make(make, layout.clone(), index, &ends));
             }
-            let planned: Planned = Lifetime::<_, Make, _, _, _>::running(make(), index, &ends);
+            let planned: Planned = TileMachine::<_, Make, _, _, _>::running(make(), index, &ends);
             layouts.push((len, planned.layout.clone()));
             Ok(planned)
         });

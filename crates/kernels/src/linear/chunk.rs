@@ -156,15 +156,7 @@ impl Chunk {
     /// If `chunk` has another length than the chunk or `tensor` is too short.
     pub fn scatter<T: Copy>(&self, chunk: &[T], tensor: &mut [T]) {
         assert_eq!(chunk.len(), self.len(), "the size of a chunk");
-        self.scatter_part(0, chunk, tensor);
-    }
-
-    /// Copies the chunk's elements from number `start` on, `part`, to their places in the whole output, `tensor`.
-    ///
-    /// # Panics
-    /// If `part` goes past the end of the chunk or `tensor` is too short.
-    pub fn scatter_part<T: Copy>(&self, start: usize, part: &[T], tensor: &mut [T]) {
-        self.each_place(start, part, |place, piece| tensor[place..][..piece.len()].copy_from_slice(piece));
+        self.each_place(0, chunk, |place, piece| tensor[place..][..piece.len()].copy_from_slice(piece));
     }
 
     /// Hands out where in the whole output the chunk's elements from number `start` on, `part`, belong, run by run.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{each_isa, geometry, square, words};
-use covey_kernels::{Chunk, ConvGeometry, LinearWeight, Part, Prg, PrgStream, gemm, gemm_concat};
+use covey_kernels::{Assembly, Chunk, ConvGeometry, LinearWeight, Part, Prg, PrgStream, gemm, gemm_concat};
 use covey_ring::Word;
 use proptest::prelude::*;
 
@@ -51,17 +51,23 @@ fn matrix<W: Word>((m, n, k): (usize, usize, usize), xs: &[Vec<W>], ws: &[Vec<W>
 /// Every chunk, gathered into a whole tensor; each element must be written once.
 fn by_chunks<W: Word>(weight: &LinearWeight<W>, batch: usize, xs: &[Vec<W>], elements: usize, len: usize) -> Vec<W> {
     let xs: Vec<&[W]> = xs.iter().map(|x| &x[..]).collect();
-    let (mut out, mut written) = (vec![W::ZERO; len], vec![0u8; len]);
-    for chunk in weight.chunks(batch, elements) {
+    const TILE: usize = 7;
+    let (chunks, mut written) = (weight.chunks(batch, elements), vec![0u8; len]);
+    let (out, mut products) = (Assembly::of_chunks(&chunks, TILE), Vec::new());
+    for (number, chunk) in chunks.iter().enumerate() {
         let mut words = self::words(chunk.len(), 77);
-        weight.product(batch, &xs, &chunk, &mut words);
+        weight.product(batch, &xs, chunk, &mut words);
         // In parts, as a caller that has them one after the other does.
-        for (part, start) in words.chunks(7).zip((0..).step_by(7)) {
-            chunk.scatter_part(start, part, &mut out);
+        for (part, start) in words.chunks(TILE).zip((0..).step_by(TILE)) {
+            out.place(number, start, part);
         }
         let mut times = vec![0; chunk.len()];
         chunk.gather(&written, &mut times);
         chunk.scatter(&times.iter().map(|times| times + 1).collect::<Vec<_>>(), &mut written);
+        products.push(words);
+    }
+    let out = out.finish().expect("all tiles were placed");
+    for (chunk, words) in chunks.iter().zip(products) {
         let mut back = vec![W::ZERO; chunk.len()];
         chunk.gather(&out, &mut back);
         assert!(back == words, "gather is not the inverse of scatter");
