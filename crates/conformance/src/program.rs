@@ -7,6 +7,8 @@ use covey_program::{Program, ValueId, Visibility, Weights};
 use covey_protocols::clear::OnViolation;
 use covey_protocols::cost::{CostModel, MATERIAL};
 use covey_protocols::parts::*;
+use covey_protocols::served::Served;
+use covey_protocols::turned::party_of;
 use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor, Word};
 use covey_runtime::clear::ClearRunner;
@@ -41,6 +43,9 @@ pub struct Outcome {
 /// Changes what a party loads of a weight: party, number of the value, stored part.
 pub type Tamper<'a, D> = dyn Fn(usize, usize, &mut D) + Sync + 'a;
 
+/// Gives a party, by its number, its parameters.
+type Load<'a, P> = dyn Fn(&P, usize) -> Result<HashMap<ValueId, Parameter<P>>, Failure> + Sync + 'a;
+
 /// Runs `case` in the phases and under the numbers of `runs`, one after the other, on the same prepared weights.
 pub fn run<H: Harness>(
     session: &Session<H>,
@@ -48,13 +53,44 @@ pub fn run<H: Harness>(
     runs: &[(Phase, u64)],
     tamper: Option<&Tamper<'_, H::Dealt>>,
 ) -> Result<Outcome, Failure> {
+    let dealt = deal::<H>(&case.program, &case.weights, session.ring);
+    run_loaded(session, case, runs, &|_, me| load::<H>(&case.program, &case.weights, &dealt, me, tamper))
+}
+
+/// [`run`] on a lane of role assignment `turn`: the party of each role has turned its weights from those of its listed role.
+fn run_turned<H: Harness<Protocol: Served>>(
+    session: &Session<H>,
+    case: &Case,
+    runs: &[(Phase, u64)],
+    turn: usize,
+) -> Result<Outcome, Failure> {
+    let dealt = deal::<H>(&case.program, &case.weights, session.ring);
+    run_loaded(session, case, runs, &|protocol, role| {
+        let party = party_of(role, turn, H::PARTIES);
+        let parameters = load::<H>(&case.program, &case.weights, &dealt, party, None)?.into_iter();
+        let turned = parameters.map(|(id, parameter)| {
+            let Parameter::Stored(stored) = parameter else { return Ok((id, parameter)) };
+            let components = H::Protocol::stored_components(party, stored);
+            let shape = &case.program.value(id).shape;
+            let share = H::Protocol::turned(party, turn, components)
+                .and_then(|components| protocol.share_of_components(shape, components));
+            Ok((id, Parameter::Shared(share.ok_or(ProtocolError::Internal("a turned weight"))?)))
+        });
+        turned.collect()
+    })
+}
+
+fn run_loaded<H: Harness>(
+    session: &Session<H>,
+    case: &Case,
+    runs: &[(Phase, u64)],
+    load: &Load<'_, H::Protocol>,
+) -> Result<Outcome, Failure> {
     let (program, ring) = (&case.program, session.ring);
     let batch = case.inputs.first().map_or(1, |inputs| batch_of(program, inputs));
-    let dealt = deal::<H>(program, &case.weights, ring);
     let (parties, (outputs, client_meters)) = session.run(
         |protocol, network| {
-            let me = network.me();
-            let parameters = load::<H>(program, &case.weights, &dealt, me, tamper)?;
+            let parameters = load(protocol, network.me())?;
             let executor = Executor::new(protocol, program.clone(), parameters)?;
             network.meter().take();
             let mut meters = Vec::with_capacity(runs.len());
@@ -123,14 +159,7 @@ fn rested<P: Complete>(
 /// which one run may make for another.
 pub fn conform<H: Harness>(session: &Session<H>, case: &Case, runs: &[(Phase, u64)]) -> Result<usize, Failure> {
     let outcome = run(session, case, runs, None)?;
-    let differences = differences(case, &outcome)?;
-    if let Some(difference) = differences.iter().find(|difference| difference.differing > 0) {
-        return Err(Failure::Shape {
-            place: case.program.name().into(),
-            who: "the client".into(),
-            problem: format!("{difference:?}"),
-        });
-    }
+    let elements = equal_clear(case, &outcome)?;
     let batch = case.inputs.first().map_or(1, |inputs| batch_of(&case.program, inputs));
     let plan = plan(&case.program, CostModel::of::<H::Protocol>(), session.options, batch)?;
     for (peer, meters) in outcome.meters.iter().enumerate() {
@@ -148,7 +177,30 @@ pub fn conform<H: Harness>(session: &Session<H>, case: &Case, runs: &[(Phase, u6
             }
         }
     }
-    Ok(differences.iter().map(|difference| difference.elements).sum())
+    Ok(elements)
+}
+
+/// Runs `case` on a lane of role assignment `turn` and compares outputs with clear's.
+pub fn conform_turned<H: Harness<Protocol: Served>>(
+    session: &Session<H>,
+    case: &Case,
+    runs: &[(Phase, u64)],
+    turn: usize,
+) -> Result<usize, Failure> {
+    equal_clear(case, &run_turned(session, case, runs, turn)?)
+}
+
+/// How many elements of outputs there are; all equal clear's.
+fn equal_clear(case: &Case, outcome: &Outcome) -> Result<usize, Failure> {
+    let differences = differences(case, outcome)?;
+    match differences.iter().find(|difference| difference.differing > 0) {
+        Some(difference) => Err(Failure::Shape {
+            place: case.program.name().into(),
+            who: "the client".into(),
+            problem: format!("{difference:?}"),
+        }),
+        None => Ok(differences.iter().map(|difference| difference.elements).sum()),
+    }
 }
 
 /// Every output of every run against clear's.

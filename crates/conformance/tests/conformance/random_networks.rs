@@ -1,4 +1,5 @@
-//! Random convolutional networks of real widths, on random batches and numbers of threads: results of clear, messages of the plan.
+//! Random convolutional networks of real widths, on random batches and numbers of threads, in both phases and with turned roles: results
+//! of clear, messages of the plan.
 //!
 //! The suites' layers are small: at these sizes layers are cut in pieces and among threads. A failure names its seed; COVEY_NETWORK
 //! runs that one alone.
@@ -6,13 +7,14 @@
 use std::sync::Arc;
 
 use covey_conformance::beaver::BeaverHarness;
-use covey_conformance::program::{Case, conform};
+use covey_conformance::program::{Case, conform, conform_turned};
 use covey_conformance::quad::QuadHarness;
 use covey_conformance::samples::in_full;
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::{Harness, Session, Transport, programs};
 use covey_program::{Program, ProgramBuilder, Rounding, ValueId, Window, op};
+use covey_protocols::served::Served;
 use covey_protocols::threads::use_threads;
 use covey_protocols::{Options, Phase};
 use covey_ring::Ring;
@@ -147,26 +149,52 @@ fn network(ring: Ring, widths: &Widths, random: &mut Random) -> Arc<Program> {
     Arc::new(b.build().unwrap())
 }
 
-fn check<H: Harness>(ring: Ring, widths: &Widths, seed: u64, random: &mut Random) {
-    let program = network(ring, widths, random);
-    let (batch, threads) = (1 + random.below(12), 1 + random.below(20));
-    let options = Options { window: random.of(&[1, 7, 16, 16, 256]), ..Options::default() };
-    use_threads(Some(threads)).unwrap();
-    let weights = programs::weights(&program).unwrap();
-    let case = Case { inputs: vec![programs::inputs(&program, batch, 0)], program, weights };
-    let session = Session::<H>::new(Transport::Memory, ring, options);
-    conform(&session, &case, &[(Phase::Joint, 1)])
-        .unwrap_or_else(|failure| panic!("COVEY_NETWORK={seed}, {batch} samples, {threads} threads: {failure}"));
+/// A network and how it is run.
+struct Setting<H> {
+    session: Session<'static, H>,
+    case: Case,
+    runs: &'static [(Phase, u64)],
+    described: String,
+}
+
+impl<H: Harness> Setting<H> {
+    fn new(ring: Ring, widths: &Widths, seed: u64, random: &mut Random) -> Self {
+        let program = network(ring, widths, random);
+        let (batch, threads) = (1 + random.below(12), 1 + random.below(20));
+        let options = Options { window: random.of(&[1, 7, 16, 16, 256]), ..Options::default() };
+        let runs: &[_] = random.of(&[&[(Phase::Joint, 1)][..], &[(Phase::Preprocess, 1), (Phase::Online, 1)]]);
+        use_threads(Some(threads)).unwrap();
+        let weights = programs::weights(&program).unwrap();
+        let case = Case { inputs: vec![programs::inputs(&program, batch, 0)], program, weights };
+        let described = format!("COVEY_NETWORK={seed}, {batch} samples, {threads} threads, {runs:?}");
+        Setting { session: Session::new(Transport::Memory, ring, options), case, runs, described }
+    }
+
+    fn check(self) {
+        conform(&self.session, &self.case, self.runs).unwrap_or_else(|failure| panic!("{}: {failure}", self.described));
+    }
+}
+
+/// On a lane of a random role assignment.
+fn check<H: Harness<Protocol: Served>>(ring: Ring, seed: u64, random: &mut Random) {
+    let turn = random.below(H::Protocol::ASSIGNMENTS);
+    let setting = Setting::<H>::new(ring, &WIDE, seed, random);
+    if turn == 0 {
+        return setting.check();
+    }
+    let Setting { session, case, runs, described } = setting;
+    conform_turned(&session, &case, runs, turn)
+        .unwrap_or_else(|failure| panic!("{described}, roles turned by {turn}: {failure}"));
 }
 
 fn check_seed(seed: u64) {
     let random = &mut Random(seed);
     match random.below(5) {
-        0 => check::<TrioHarness<u32>>(Ring::Pow2(32), &WIDE, seed, random),
-        1 => check::<TrioHarness<u64>>(Ring::Pow2(64), &WIDE, seed, random),
-        2 => check::<QuadHarness<u32>>(Ring::Pow2(32), &WIDE, seed, random),
-        3 => check::<BeaverHarness<u32, 3>>(Ring::Pow2(32), &WIDE, seed, random),
-        _ => check::<TwoPartyHarness<u32>>(Ring::Pow2(32), &NARROW, seed, random),
+        0 => check::<TrioHarness<u32>>(Ring::Pow2(32), seed, random),
+        1 => check::<TrioHarness<u64>>(Ring::Pow2(64), seed, random),
+        2 => check::<QuadHarness<u32>>(Ring::Pow2(32), seed, random),
+        3 => check::<BeaverHarness<u32, 3>>(Ring::Pow2(32), seed, random),
+        _ => Setting::<TwoPartyHarness<u32>>::new(Ring::Pow2(32), &NARROW, seed, random).check(),
     }
 }
 
