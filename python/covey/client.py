@@ -63,10 +63,15 @@ class Client:
         return Shared(sent["program"], sent["bytes"])
 
     def session(
-        self, model: Source, protocol: str | None = None, *, progress: Progress | None = None, **options: Any
+        self,
+        model: Source,
+        protocol: str | None = None,
+        *,
+        samples: int | None = None,
+        progress: Progress | None = None,
+        **options: Any,
     ) -> Session:
         """Open a session with the parties, for many inferences; `protocol` as for `share_weights`.
-
 
         Where a party is full, the session waits for its place; `progress` is told which it is, whenever that changes.
         Options: `adder` ("auto", "fewest-bytes", "balanced", "fewest-rounds", "digits", "log-depth" or "ripple"), the
@@ -77,10 +82,27 @@ class Client:
         inferences of `infer_all` are under way at a time, and with `roles="turned"` the parties take all roles in
         turn, lane by lane; `inter_linear=False` and `inner_layer=False` switch pipelines
         off, to see what they bring.
+
+        The network is by default what `[links]` in the configuration file says. Where it is known, lanes and roles that
+        are not given are chosen for it, lanes for requests of `samples`.
         """
         program = load(model).program
         kind = protocol_for(self.config, protocol)
+        options = self._chosen(program, kind, samples, options)
         return Session(program, _core.Session(self.config, program, kind, progress, **options), kind, options)
+
+    def _chosen(self, program: Program, protocol: str, samples: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a session, with what was left open."""
+        from covey.lanes import chosen
+
+        links = _core.links(self.config)
+        network = {} if links is None else {"latency_us": links[0], "bandwidth": links[1]}
+        options = {**network, **given}
+        lanes = chosen(program, protocol, samples, options)
+        # Stored runs are dealt for the roles as they are listed.
+        if lanes and not any(_of_program(runs, program, protocol) for runs in self.stored_runs().batches):
+            options |= lanes
+        return options
 
     def infer(
         self,
@@ -94,11 +116,11 @@ class Client:
     ) -> Result:
         """Private inference on `x` [N, ..]. The result opens here and nowhere else; `at_once` is `infer_split`'s."""
         loaded = load(model, data=x)
-        read_inputs(x, loaded.program)  # refused before anybody is called
-        with self.session(loaded.program, protocol, progress=progress, **options) as session:
+        samples = batch_of(read_inputs(x, loaded.program), loaded.program)
+        with self.session(loaded.program, protocol, samples=samples, progress=progress, **options) as session:
             if session.absent_dealer is not None:
                 warnings.warn(session.absent_dealer, stacklevel=2)
-            return session.infer_split(x, options.get("lanes") or 1, at_once=at_once, progress=progress)
+            return session.infer_split(x, at_once=at_once, progress=progress)
 
     def stored(self) -> Stored:
         """The parties' offline material for this client. Raises `CoveyError` naming a party that is silent."""
@@ -229,6 +251,10 @@ class StoredRuns:
         return [runs for runs in self.batches if not mine(runs)]
 
 
+def _of_program(runs: Mapping[str, Any], program: Program, protocol: str) -> bool:
+    return bool(runs["program"] == program.hash and runs["protocol"] == protocol)
+
+
 def _are_for(program: Program, batch: int, protocol: str, round_bits: int) -> Callable[[dict[str, Any]], bool]:
     wanted = {"program": program.hash, "protocol": protocol, "batch": batch, "round_bits": round_bits}
     return lambda runs: all(runs[key] == value for key, value in wanted.items())
@@ -265,6 +291,7 @@ class Session:
         self.protocol = protocol
         self._session = session
         self._options = dict(options or {})
+        self.lanes: int = self._options.get("lanes") or 1
 
     @property
     def absent_dealer(self) -> str | None:
@@ -314,31 +341,32 @@ class Session:
     def infer_split(
         self,
         x: Data,
-        parts: int = 1,
+        parts: int | None = None,
         *,
         at_once: int | None = None,
         phase: Phase = "joint",
         progress: Progress | None = None,
     ) -> Result:
-        """One result from inferences on `parts` mini-batches of `x` [N, ..], one a lane.
+        """One result from inferences on `parts` mini-batches of `x` [N, ..], by default one a lane.
 
         At most `at_once` samples are under way at a time, by default as many as are planned to take 4 GB of a party's
         memory; the others follow in further runs. What was preprocessed (phase `online`) is for all samples.
         """
         inputs = read_inputs(x, self.program)
         samples = batch_of(inputs, self.program)
+        parts = self.lanes if parts is None else parts
         if phase != "joint":
             if at_once is not None and at_once < samples:
                 raise OptionError("an inference that was preprocessed takes all its samples at once")
             return self._side_by_side(inputs, parts, phase, progress)
         sizes = portions(self.program, self.protocol, samples, at_once, lanes=parts, options=self._options)
         if len(sizes) == 1:
-            return self._side_by_side(inputs, parts, phase, progress)
+            return self._side_by_side(inputs, min(parts, samples), phase, progress)
         done: list[Result] = []
         start = 0
         for size in sizes:
             part = rows_of(inputs, self.program, start, start + size)
-            done.append(self._side_by_side(part, parts, phase, _one_of(progress, len(done), len(sizes))))
+            done.append(self._side_by_side(part, min(parts, size), phase, _one_of(progress, len(done), len(sizes))))
             start += size
         return Result.one_after_the_other(done)
 

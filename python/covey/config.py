@@ -43,13 +43,24 @@ def party_toml(
 def client_toml(
     name: str, key: str, parties: Sequence[Peer], network: Mapping[str, float] | None = None, **more: Any
 ) -> str:
-    """The configuration of a model owner or a data owner; `parties` are all in role order, `network` one to emulate."""
+    """The configuration of a model owner or a data owner; `parties` are all in role order, `network` one to emulate.
+
+    Sessions then choose circuits for that network.
+    """
     document = tomlkit.document()
     document["client"] = {"name": name, "key": key, **more}
     document["party"] = _entries(parties)
     if network:
         document["network"] = dict(network)
+        document["links"] = _links(network)
     return tomlkit.dumps(document)
+
+
+def _links(network: Mapping[str, float]) -> dict[str, float]:
+    links = {"round_trip_ms": 2 * network.get("latency_ms", 0.0)}
+    if "bandwidth_mbit" in network:
+        links["bandwidth_mbit"] = network["bandwidth_mbit"]
+    return links
 
 
 def _entries(peers: Sequence[Peer]) -> Any:

@@ -59,11 +59,11 @@ def local(
     `trio` starts three processes, `quad` four, each with its own key in a private folder that is removed afterwards;
     `clear` starts none. `parties` is how many compute, where the protocol takes any number; a dealer comes on top.
     `timeout` is how many seconds a silent party is waited for. `network` is one to emulate on every link (`latency_ms`
-    one way, `bandwidth_mbit`), `options` are those of a session. With `data_owner_computes` this process is the data
-    owner's and the last party, which two-party allows. `device` is what the parties compute linear layers on: "cpu",
-    "cuda", "cuda:<number>", or "auto", the default, for a GPU where there is one. `threads` is how many each party
-    computes on, by default so many that all together have one for each processor. The processes end with this one,
-    however it ends.
+    one way, `bandwidth_mbit`), for which sessions choose their circuits; `options` are those of a session. With
+    `data_owner_computes` this process is the data owner's and the last party, which two-party allows. `device` is what
+    the parties compute linear layers on: "cpu", "cuda", "cuda:<number>", or "auto", the default, for a GPU where there
+    is one. `threads` is how many each party computes on, by default so many that all together have one for each
+    processor. The processes end with this one, however it ends.
     """
     running = Parties(
         protocol,
@@ -192,8 +192,7 @@ class Parties:
         self.share(loaded, progress)
         session = self._open(loaded)
         try:
-            parts = self.options.get("lanes") or 1
-            return session.infer_split(inputs, parts, at_once=at_once, phase=phase, progress=progress)
+            return session.infer_split(inputs, at_once=at_once, phase=phase, progress=progress)
         except BaseException:
             self._drop_session()
             raise

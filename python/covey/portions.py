@@ -31,11 +31,12 @@ def portions(
 ) -> list[int]:
     """Samples of each run of a request: at most `at_once` in all lanes, or as many as are planned to fit a party.
 
-    Runs differ by one sample in each lane at most. Raises `OptionError` where `at_once` cannot be met.
+    Samples that do not go into the lanes evenly are the last run. Of the others, runs differ by one sample in each lane
+    at most. Raises `OptionError` where `at_once` cannot be met.
     """
     if at_once is not None and at_once < lanes:
         raise OptionError(f"{at_once} samples at once: give at least {lanes}, one for each lane")
-    if program.carried or not all(entry["batched"] for entry in program.outputs):
+    if not computes_samples_apart(program):
         if at_once is not None and at_once < samples:
             raise OptionError(
                 f"'{program.name}' does not compute each sample by itself, so its {samples} samples are one run: give "
@@ -43,11 +44,15 @@ def portions(
             )
         return [samples]
     most = _fitting(program, protocol, samples, options or {}) if at_once is None else at_once
-    if samples <= most or samples % lanes:
-        return [samples]
-    each = samples // lanes
-    runs = math.ceil(each / max(1, most // lanes))
-    return [lanes * (each // runs + (index < each % runs)) for index in range(runs)]
+    each, left = divmod(samples, lanes)
+    runs = 1 if samples <= most else math.ceil(each / max(1, most // lanes))
+    sizes = [lanes * (each // runs + (index < each % runs)) for index in range(runs)] if each else []
+    return [*sizes, left] if left else sizes
+
+
+def computes_samples_apart(program: _core.Program) -> bool:
+    """Whether a request of several samples may be several runs."""
+    return not program.carried and all(entry["batched"] for entry in program.outputs)
 
 
 def _fitting(program: _core.Program, protocol: str, samples: int, options: Mapping[str, Any]) -> int:

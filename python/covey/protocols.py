@@ -171,7 +171,7 @@ def of_parties(computing: int, dealer: bool) -> str | None:
 def session_options(
     key_bits: int | None,
     name: str,
-    lanes: int = 1,
+    lanes: int | None = None,
     linear: str | None = None,
     preprocess_linear: bool = False,
     roles: str | None = None,
@@ -179,10 +179,10 @@ def session_options(
     """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
     given = {
         "key_bits": key_bits,
-        "lanes": lanes if lanes > 1 else None,
+        "lanes": lanes,
         "linear": linear,
         "preprocess_linear": preprocess_linear or None,
-        "roles": roles if roles == "turned" else None,
+        "roles": roles,
     }
     if preprocess_linear and linear == "ot":
         raise OptionError("--preprocess-linear is for layers by lattice encryption: --linear ot has none")
@@ -196,12 +196,12 @@ def session_options(
         if not PROTOCOLS[name].roles_turn:
             turning = " or ".join(info.name for info in PROTOCOLS.values() if info.roles_turn)
             raise OptionError(f"--roles turned is for {turning}: roles do not turn in {name}")
-        if lanes < 2:
+        if lanes is None or lanes < 2:
             raise OptionError("--roles turned changes roles from lane to lane: say --lanes, best as many as parties")
     if name == "clear":
         if key_bits is not None:
             raise OptionError("--key-bits approximates comparisons of a private run: clear has none")
-        if lanes > 1:
+        if lanes is not None and lanes > 1:
             raise OptionError("--lanes is for private runs: clear has none")
         if roles is not None:
             raise OptionError("--roles is for private runs: clear has no parties")

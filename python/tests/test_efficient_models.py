@@ -11,9 +11,9 @@ import covey
 from command import Command
 from covey.bench import efficient_models, papers
 from covey.bench.cells import Cell
-from covey.bench.computation import RATES
 from covey.bench.efficient_models import BACKBONES, OPERATORS, TABLE_2, Variant, variant
 from covey.bench.networks import network
+from covey.computation import RATES
 from covey.cost_comparison import SERVED
 from covey.cost_split import PARTS
 

@@ -16,6 +16,7 @@ from covey.bench import calibrate, mpc_pipe, pipelines, roles
 from covey.bench.networks import NETWORKS, network
 from covey.bench.papers import find
 from covey.bench.pipelines import ALL, NONE, VARIANTS, bed
+from covey.clear import run_clear
 from covey.client import Client, mini_batches
 from covey.errors import OptionError
 from covey.model import load
@@ -73,14 +74,23 @@ def test_fixed_and_turned_roles_are_compared(protocol: str, tmp_path: Path) -> N
     json.dumps(pair.to_json())
 
 
-def test_samples_that_do_not_go_into_lanes_are_refused(
-    command: Command, digits: Path, images: np.ndarray, tmp_path: Path
+def test_samples_that_do_not_go_into_lanes_evenly(
+    command: Command, digits: Path, parties: Parties, images: np.ndarray, tmp_path: Path
 ) -> None:
     program = covey.Program(digits)
     parts = mini_batches(images[:6], program, 3)
     assert [next(iter(part.values())).shape[0] for part in parts] == [2, 2, 2]
     with pytest.raises(OptionError, match="7 samples do not go into 2 lanes evenly"):
         mini_batches(images[:7], program, 2)
+    parties.share(load(digits))
+    with Client(parties.client_config).session(digits, lanes=3) as session:
+        for count in (7, 2):
+            due = run_clear(load(digits), images[:count]).integers
+            for name, found in session.infer_split(images[:count]).integers.items():
+                np.testing.assert_array_equal(found, due[name])
+        session.preprocess(7)
+        with pytest.raises(OptionError, match="7 samples do not go into 3 lanes evenly"):
+            session.infer_split(images[:7], phase="online")
     np.save(tmp_path / "x.npy", images[:2])
     run = ("run", digits, "--input", tmp_path / "x.npy", "--lanes", 2)
     command.refuses(*run, "--protocol", "clear", saying="--lanes is for private runs")

@@ -30,8 +30,10 @@ def test_runs_differ_by_one_sample_in_each_lane_at_most(digits: Path) -> None:
     assert sizes(3, 1) == [1, 1, 1]
     assert sizes(12, 5, lanes=2) == [4, 4, 4]
     assert sizes(18, 8, lanes=2) == [6, 6, 6]
-    # Which lanes do not divide is one run, and refused there.
-    assert sizes(7, 2, lanes=2) == [7]
+    # Which lanes do not divide is a run of its own.
+    assert sizes(7, 2, lanes=2) == [2, 2, 2, 1]
+    assert sizes(11, 100, lanes=4) == [8, 3]
+    assert sizes(2, 100, lanes=3) == [2]
     with pytest.raises(OptionError, match="1 samples at once: give at least 2, one for each lane"):
         sizes(12, 1, lanes=2)
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use covey_messages::NetworkMessage;
 use covey_messages::config::{ConfigError, ConfigFile, Peer, PeerTable, default_state};
+use covey_protocols::NetworkProfile;
 use covey_protocols::device::Device;
 use covey_protocols::kind::ProtocolKind;
 use covey_transport::Identity;
@@ -28,6 +29,8 @@ pub struct ClientConfig {
     pub protocol: Option<ProtocolKind>,
     /// Emulated network of the sessions this client opens.
     pub network: NetworkMessage,
+    /// What connects the parties, where the file says so: its sessions choose circuits, lanes and roles for it.
+    pub links: Option<NetworkProfile>,
     /// Folder of what it keeps where it is one of the parties itself.
     pub state: PathBuf,
     /// What computes its linear layers where it is one of the parties itself.
@@ -43,6 +46,7 @@ struct File {
     #[serde(default)]
     party: Vec<PeerTable>,
     network: Option<NetworkTable>,
+    links: Option<LinksTable>,
 }
 
 #[derive(Deserialize)]
@@ -62,6 +66,13 @@ struct ClientTable {
 #[serde(deny_unknown_fields)]
 struct NetworkTable {
     latency_ms: Option<f64>,
+    bandwidth_mbit: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinksTable {
+    round_trip_ms: Option<f64>,
     bandwidth_mbit: Option<f64>,
 }
 
@@ -96,6 +107,7 @@ impl ClientConfig {
             ));
         }
         let network = network(&source, file.network)?;
+        let links = file.links.map(|table| links(&source, &table)).transpose()?;
         let device = source.device("client.device", file.client.device.as_deref())?;
         let threads = source.threads("client.threads", file.client.threads)?;
         let state = source.resolve(&file.client.state.unwrap_or_else(|| default_state(&name)));
@@ -107,6 +119,7 @@ impl ClientConfig {
             parties,
             protocol,
             network,
+            links,
             state,
             device,
             threads,
@@ -136,6 +149,7 @@ impl ClientConfig {
             parties,
             protocol: None,
             network,
+            links: None,
             state,
             device: Device::default(),
             threads: None,
@@ -149,13 +163,30 @@ fn network(source: &ConfigFile, table: Option<NetworkTable>) -> Result<NetworkMe
     if !(0.0..=5_000.0).contains(&latency) {
         return Err(source.refuse("network.latency_ms", "a latency is between 0 and 5000 milliseconds"));
     }
-    if let Some(rate) = bandwidth_mbit
-        && !(0.1..=1e6).contains(&rate)
-    {
-        return Err(source.refuse("network.bandwidth_mbit", "a bandwidth is between 0.1 and 1000000 Mbit/s"));
-    }
-    let bandwidth = bandwidth_mbit.map(|rate| (rate * 1e6) as u64);
+    let bandwidth = bandwidth(source, "network.bandwidth_mbit", bandwidth_mbit)?;
     Ok(NetworkMessage { latency_us: (latency * 1e3) as u64, bandwidth })
+}
+
+fn links(source: &ConfigFile, table: &LinksTable) -> Result<NetworkProfile, ConfigError> {
+    let mut links = NetworkProfile::default();
+    if let Some(round_trip) = table.round_trip_ms {
+        if !(0.0..=10_000.0).contains(&round_trip) {
+            return Err(source.refuse("links.round_trip_ms", "a round trip is between 0 and 10000 milliseconds"));
+        }
+        links.latency_us = (round_trip * 500.0) as u32;
+    }
+    if let Some(rate) = bandwidth(source, "links.bandwidth_mbit", table.bandwidth_mbit)? {
+        links.bits_per_second = rate;
+    }
+    Ok(links)
+}
+
+/// In bits per second.
+fn bandwidth(source: &ConfigFile, key: &str, megabits: Option<f64>) -> Result<Option<u64>, ConfigError> {
+    if megabits.is_some_and(|rate| !(0.1..=1e6).contains(&rate)) {
+        return Err(source.refuse(key, "a bandwidth is between 0.1 and 1000000 Mbit/s"));
+    }
+    Ok(megabits.map(|rate| (rate * 1e6) as u64))
 }
 
 #[cfg(test)]
@@ -194,6 +225,27 @@ mod tests {
             let error = read("", missing).err().unwrap();
             assert!(error.contains("party[0].fingerprint: the fingerprint of 'alpha' is missing"), "{error}");
             assert!(error.contains("client.toml alpha covey:…`") && error.contains("covey keys show"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_connects_the_parties_may_stand_in_the_file() {
+        let with = |links: &str| read("", &format!("fingerprint = \"{PINNED}\"\n{links}")).map(|config| config.links);
+        assert_eq!(with(""), Ok(None));
+        let usual = NetworkProfile::default();
+        assert_eq!(with("[links]"), Ok(Some(usual)));
+        let far = NetworkProfile { latency_us: 35_000, ..usual };
+        assert_eq!(with("[links]\nround_trip_ms = 70"), Ok(Some(far)));
+        let slow = NetworkProfile { latency_us: 200, bits_per_second: 2_500_000 };
+        assert_eq!(with("[links]\nround_trip_ms = 0.4\nbandwidth_mbit = 2.5"), Ok(Some(slow)));
+        for (wrong, said) in [
+            ("round_trip_ms = -1", "links.round_trip_ms: a round trip is between 0 and 10000 milliseconds"),
+            ("round_trip_ms = nan", "links.round_trip_ms: a round trip is between 0 and 10000 milliseconds"),
+            ("bandwidth_mbit = 0", "links.bandwidth_mbit: a bandwidth is between 0.1 and 1000000 Mbit/s"),
+            ("latency_ms = 1", "latency_ms"),
+        ] {
+            let error = with(&format!("[links]\n{wrong}")).unwrap_err();
+            assert!(error.contains(said), "{error}");
         }
     }
 }

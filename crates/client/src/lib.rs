@@ -26,4 +26,4 @@ pub use queue::Waiting;
 pub use role::{own_role, take_role};
 pub use session::{Inference, Inferences, Progress, Session, SessionOptions};
 pub use sharing::{ShareReport, share_weights};
-pub use status::{check, delete_store, delete_weights, status};
+pub use status::{check, delete_store, delete_weights, round_trips, status};

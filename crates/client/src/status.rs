@@ -26,6 +26,15 @@ pub fn status(config: &ClientConfig) -> Vec<Result<PartyStatus, ClientError>> {
     )
 }
 
+/// A round trip to each party, in role order; `None` for one that cannot be reached.
+pub fn round_trips(config: &ClientConfig) -> Vec<Option<Duration>> {
+    std::thread::scope(|scope| {
+        let met = |party| connect_one(config, party).ok()?.round_trip();
+        let asked: Vec<_> = config.parties.iter().map(|party| scope.spawn(move || met(party))).collect();
+        asked.into_iter().map(|thread| thread.join().ok().flatten()).collect()
+    })
+}
+
 /// What each listed party that `asks` names, in role order, would answer this client if it opened a session for a program; none is opened.
 ///
 /// # Errors

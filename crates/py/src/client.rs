@@ -56,6 +56,15 @@ pub(crate) fn status(py: Python<'_>, config: PathBuf) -> PyResult<String> {
     })
 }
 
+/// Milliseconds of a round trip from here to each party that the file `config` names, in its order; nothing for one out of reach.
+#[pyfunction]
+pub(crate) fn round_trips(py: Python<'_>, config: PathBuf) -> PyResult<Vec<Option<f64>>> {
+    attended(py, None, move |_| {
+        let trips = covey_client::round_trips(&read_either(config)?).into_iter();
+        Ok(trips.map(|trip| trip.map(|trip| trip.as_secs_f64() * 1e3)).collect())
+    })
+}
+
 /// What a party said about itself, or why it did not.
 pub(crate) fn said(party: &Peer, answer: Result<PartyStatus, ClientError>) -> serde_json::Value {
     let (name, address, dealer) = (&party.name, &party.address, party.dealer);
@@ -80,6 +89,13 @@ pub(crate) fn own_store(py: Python<'_>, config: PathBuf) -> PyResult<String> {
 pub(crate) fn own_runs(py: Python<'_>, config: PathBuf) -> PyResult<String> {
     let runs = move || covey_node::own_runs(&ClientConfig::read(config)?.state).map_err(Failure::new);
     detached(py, || Ok(serde_json::to_string(&runs()?)?))
+}
+
+/// What connects the parties, where a client's file says so: microseconds one way, and bits per second.
+#[pyfunction]
+pub(crate) fn links(py: Python<'_>, config: PathBuf) -> PyResult<Option<(u32, u64)>> {
+    let links = move || ClientConfig::read(config).map(|config| config.links);
+    detached(py, || Ok(links()?.map(|links| (links.latency_us, links.bits_per_second))))
 }
 
 /// A client's file, or a party's seen as a client of the others.

@@ -43,6 +43,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SESSION_OPTIONS", client::OPTIONS)?;
     module.add_function(wrap_pyfunction!(client::share_weights, module)?)?;
     module.add_function(wrap_pyfunction!(client::status, module)?)?;
+    module.add_function(wrap_pyfunction!(client::round_trips, module)?)?;
+    module.add_function(wrap_pyfunction!(client::links, module)?)?;
     module.add_function(wrap_pyfunction!(client::own_store, module)?)?;
     module.add_function(wrap_pyfunction!(client::own_runs, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::diagnose, module)?)?;

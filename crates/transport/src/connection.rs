@@ -21,11 +21,22 @@ pub struct Connection {
     name: String,
     fingerprint: Fingerprint,
     pub(crate) wire: Wire,
+    round_trip: Option<Duration>,
 }
 
 impl Connection {
     pub(crate) fn new(name: String, fingerprint: Fingerprint, wire: Wire) -> Self {
-        Self { name, fingerprint, wire }
+        Self { name, fingerprint, wire, round_trip: None }
+    }
+
+    /// The same, whose connection took so long to be accepted.
+    pub(crate) fn accepted_after(self, round_trip: Duration) -> Self {
+        Self { round_trip: Some(round_trip), ..self }
+    }
+
+    /// A round trip to the peer, as the start of the TCP connection took it; `None` where the peer started it.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
     }
 
     /// The name the peer's key is pinned under.

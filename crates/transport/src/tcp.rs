@@ -198,8 +198,8 @@ fn attempt(
     name: &str,
     deadline: Instant,
 ) -> Result<Result<Connection, Option<String>>, TransportError> {
-    let stream = match dial(address, deadline) {
-        Ok(stream) => stream,
+    let (stream, round_trip) = match dial(address, deadline) {
+        Ok(dialled) => dialled,
         Err(error) => return Ok(Err(Some(error.to_string()))),
     };
     let refusal = Refusal::default();
@@ -209,7 +209,7 @@ fn attempt(
     let met = Wire::handshake(stream, tls.into(), &refusal, deadline).and_then(|mut wire| {
         let fingerprint = wire.peer_key()?;
         await_welcome(&mut wire, deadline)?;
-        Ok(Connection::new(name.to_string(), fingerprint, wire))
+        Ok(Connection::new(name.to_string(), fingerprint, wire).accepted_after(round_trip))
     });
     match met {
         Ok(connection) => Ok(Ok(connection)),
@@ -220,12 +220,14 @@ fn attempt(
     }
 }
 
-fn dial(address: &str, deadline: Instant) -> std::io::Result<TcpStream> {
+/// A connection, and how long it took to be accepted: a round trip.
+fn dial(address: &str, deadline: Instant) -> std::io::Result<(TcpStream, Duration)> {
     let mut last = std::io::Error::new(IoError::NotFound, "the address has no host");
     for resolved in address.to_socket_addrs()? {
-        let left = deadline.saturating_duration_since(Instant::now()).max(POLL);
+        let start = Instant::now();
+        let left = deadline.saturating_duration_since(start).max(POLL);
         match TcpStream::connect_timeout(&resolved, left) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => return Ok((stream, start.elapsed())),
             Err(error) => last = error,
         }
     }

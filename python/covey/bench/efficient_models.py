@@ -10,10 +10,10 @@ import onnx
 
 from covey import _core
 from covey.bench.cells import Cell, Column, Preset, selected
-from covey.bench.computation import core_seconds
 from covey.bench.networks import network
 from covey.client import Progress
 from covey.compiled import prepare
+from covey.computation import core_seconds
 from covey.cost_comparison import SERVED, Cost, Setting, cost_of, multiplications, settings
 from covey.cost_split import PARTS
 from covey.errors import OptionError

@@ -44,7 +44,8 @@ class Variant:
     @property
     def options(self) -> dict[str, Any]:
         """Of a session."""
-        return {"inter_linear": self.inter_linear, "inner_layer": self.inner_layer, "lanes": self.lanes}
+        pipelines = {"inter_linear": self.inter_linear, "inner_layer": self.inner_layer}
+        return {**pipelines, "lanes": self.lanes, "roles": "fixed"}
 
 
 NONE = Variant("none", False, False)

@@ -109,8 +109,11 @@ def parties(
     device: str | None = None,
     threads: int | None = None,
 ) -> Iterator[Parties]:
-    """Parties on this machine, on a network, with a session's options. Raises `OptionError` for an unknown one."""
-    given = {**network.session, **session_options(options)}
+    """Parties on this machine, on a network, with a session's options. Raises `OptionError` for an unknown one.
+
+    Roles stay unless the options say that they turn.
+    """
+    given = {**network.session, "roles": "fixed", **session_options(options)}
     with local(
         protocol,
         parties=computing,

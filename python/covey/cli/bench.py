@@ -211,7 +211,7 @@ def model(
     repetitions: MedianRepetitions = 3,
     warm_up: WarmUp = 1,
     check: Check = True,
-    lanes: Lanes = 1,
+    lanes: Lanes = None,
     device: Device = None,
     threads: Threads = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="Show time, bytes and rounds node by node.")] = False,
@@ -225,7 +225,7 @@ def model(
 
     count = PROTOCOLS[check_served(protocol)].count(parties)
     options = {"adder": adder, "linear": linear, "key_bits": key_bits, **_preprocessed(protocol, phase)}
-    options["lanes"] = lanes if lanes > 1 else None
+    options["lanes"] = lanes
     spec = find(name, shape, pool, sequence, layers, operator=operator, size=size, classes=classes, width=width)
     setting = _setting(
         spec, network, options,

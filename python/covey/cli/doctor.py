@@ -19,6 +19,9 @@ from covey.parties import machine_memory, processors
 
 LEAST_MEMORY = 2 * 10**9
 
+FAR_MS = 5.0
+"""A round trip from which circuits of fewer rounds pay."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -143,7 +146,24 @@ def _around_client(path: Path) -> list[Finding]:
     for answer in diagnosis["parties"]:
         usage = answer.get("status", {}).get("usage", [])
         findings += _usage({**entry, "party": answer["name"]} for entry in usage)
+    if _all_answer(diagnosis["parties"]):
+        findings += _links(path)
     return findings
+
+
+def _all_answer(answers: list[dict[str, Any]]) -> bool:
+    return all("error" not in answer or answer["refused"] for answer in answers)
+
+
+def _links(path: Path) -> list[Finding]:
+    """Where parties are far and the client's file does not say so: circuits are then chosen for a local network."""
+    from covey import _core
+
+    far = max((trip for trip in _core.round_trips(os.fspath(path)) if trip is not None), default=0.0)
+    if far < FAR_MS or _core.links(os.fspath(path)) is not None:
+        return []
+    advice = "if the parties are as far from each other, say [links] with round_trip_ms, for circuits of fewer rounds"
+    return [Finding("links", f"a round trip from here takes up to {far:.3g} ms: {advice}", "warning")]
 
 
 def _program(program: dict[str, Any]) -> list[Finding]:
@@ -167,8 +187,13 @@ def _around_party(path: Path) -> list[Finding]:
     from covey.errors import CoveyError
 
     findings = []
-    for answer in json_status(path):
+    answers = json_status(path)
+    for answer in answers:
         findings += _party(answer, asked_by_party=True)
+    if _all_answer(answers):
+        for answer, trip in zip(answers, _core.round_trips(os.fspath(path)), strict=True):
+            if trip is not None:
+                findings.append(Finding(f"{answer['name']}: round trip", f"{trip:.3g} ms"))
     folder = Path(_core.state_folder(os.fspath(path)))
     try:
         status = json.loads(_core.own_status(os.fspath(path)))

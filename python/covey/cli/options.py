@@ -87,7 +87,7 @@ Threads = Annotated[
     ),
 ]
 Lanes = Annotated[
-    int,
+    int | None,
     typer.Option(min=1, max=8, metavar="K", help="Split the inputs into K mini-batches and compute them side by side."),
 ]
 AtOnce = Annotated[
@@ -105,7 +105,8 @@ LaneRoles = Annotated[
     typer.Option(
         "--roles",
         metavar="fixed|turned",
-        help="turned: the parties take all roles in turn, lane by lane, and load their networks alike.",
+        help="turned: the parties take all roles in turn, lane by lane, and load their networks alike. By default what "
+        "suits the links in client.toml.",
     ),
 ]
 InputFile = Annotated[

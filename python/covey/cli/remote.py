@@ -130,7 +130,7 @@ def infer(
     key_bits: KeyBits = None,
     linear: LinearMethod = None,
     preprocess_linear: PreprocessLinear = False,
-    lanes: Lanes = 1,
+    lanes: Lanes = None,
     at_once: AtOnce = None,
     roles: LaneRoles = None,
     as_json: Json = False,
@@ -138,7 +138,7 @@ def infer(
     """Run a private inference with the parties; the result opens here and nowhere else."""
     from covey.cli.outputs import check_output_path, show
     from covey.client import Client
-    from covey.inputs import read_inputs
+    from covey.inputs import batch_of, read_inputs
     from covey.model import load
     from covey.plot import check_plot
 
@@ -151,11 +151,13 @@ def infer(
     options = session_options(key_bits, kind, lanes, linear, preprocess_linear, roles)
     with (
         console.progress(quiet=as_json) as report,
-        Client(config).session(program, kind, progress=console.waiting, **options) as session,
+        Client(config).session(
+            program, kind, samples=batch_of(inputs, program), progress=console.waiting, **options
+        ) as session,
     ):
         if session.absent_dealer is not None:
             console.warn(session.absent_dealer)
-        result = session.infer_split(inputs, lanes, at_once=at_once, progress=report)
+        result = session.infer_split(inputs, at_once=at_once, progress=report)
     show(result, output=output, profile=profile, as_json=as_json)
     if plot is not None and result.profile is not None:
         result.profile.plot(plot, title=f"{program.name} on {kind}")

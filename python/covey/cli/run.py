@@ -54,7 +54,7 @@ def run(
     timeout: Timeout = 10.0,
     key_bits: KeyBits = None,
     linear: LinearMethod = None,
-    lanes: Lanes = 1,
+    lanes: Lanes = None,
     at_once: AtOnce = None,
     roles: LaneRoles = None,
     device: Device = None,

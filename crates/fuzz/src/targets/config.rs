@@ -63,7 +63,7 @@ fn seed() -> Vec<(String, Vec<u8>)> {
     );
     let client = format!(
         "[client]\nname = \"data\"\nkey = \"key.pem\"\ntimeout = 2.5\nstate = \"state\"\n{}{}{}[network]\nlatency_ms = 20\n\
-         bandwidth_mbit = 100\n",
+         bandwidth_mbit = 100\n[links]\nround_trip_ms = 70\nbandwidth_mbit = 100\n",
         peer("party", "alpha", "0"),
         peer("party", "beta", "1"),
         peer("party", "gamma", "2"),
