@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 INPUTS = ("input_ids", "position_ids", "attention_mask")
 """What a step is given beside keys and values: the token, its position, and which slots of the window hold tokens."""
 
+LLAMA_LIKE = ("gemma", "granite", "llama", "mistral", "qwen2", "qwen3", "smollm3", "starcoder2")
+"""Decoders that normalise before attention and before the layers behind it, and turn queries and keys."""
+
 CALIBRATED = 16
 """Steps that bounds and scales are taken from."""
 
@@ -28,7 +31,7 @@ MASKED = -1e9
 
 
 def step_of(model: Any, sequence: int, next_token: str = "argmax") -> Any:
-    """The step of a GPT-2 or a Llama-like model (Llama, Mistral, Qwen2), for up to `sequence` tokens.
+    """The step of a GPT-2 or a Llama-like model (`LLAMA_LIKE`), for up to `sequence` tokens.
 
     Its first output is the next token ("argmax") or its scores ("logits"); then come keys and values, layer by layer.
     Raises `ModelError` for other models.
@@ -37,11 +40,11 @@ def step_of(model: Any, sequence: int, next_token: str = "argmax") -> Any:
 
     config = model.config
     kind = str(config.model_type)
-    parts = {"gpt2": _gpt2, "llama": _llama, "mistral": _llama, "qwen2": _llama}.get(kind)
+    parts = _gpt2 if kind == "gpt2" else _llama if kind in LLAMA_LIKE else None
     if parts is None or not hasattr(model, "lm_head"):
         raise ModelError(
-            f"{type(model).__name__} ({kind}) cannot generate here: give GPT2LMHeadModel or a causal model of Llama, "
-            f"Mistral or Qwen2"
+            f"{type(model).__name__} ({kind}) cannot generate here: give GPT2LMHeadModel, or a causal model of "
+            f"{', '.join(LLAMA_LIKE)}"
         )
     if model.training:
         raise ModelError("the model is in training mode: call eval() on it first")
@@ -214,7 +217,8 @@ def _llama(torch: Any, model: Any, sequence: int) -> tuple[Any, list[Any], Any]:
 
     def embed(ids: Any, positions: Any) -> tuple[Any, Any]:
         turn = torch.nn.functional.embedding(positions, table)[:, :, None]
-        return body.embed_tokens(ids), (turn[..., :size].transpose(1, 2), turn[..., size:].transpose(1, 2))
+        x = body.embed_tokens(ids) * getattr(config, "embedding_multiplier", 1.0)
+        return x, (turn[..., :size].transpose(1, 2), turn[..., size:].transpose(1, 2))
 
     def turned(x: Any, place: Any) -> Any:
         half = x.shape[-1] // 2
@@ -222,16 +226,24 @@ def _llama(torch: Any, model: Any, sequence: int) -> tuple[Any, list[Any], Any]:
 
     def layer(block: Any) -> Any:
         attention = block.self_attn
+        added = getattr(config, "residual_multiplier", 1.0)
+
+        def placed(x: Any, count: int, norm: str, place: Any) -> Any:
+            x = getattr(attention, norm, torch.nn.Identity())(_heads(x, count))
+            return turned(x, place) if getattr(attention, "use_rope", True) else x
 
         def run(x: Any, place: Any, hidden: Any, keys: Any, values: Any) -> tuple[Any, Any, Any]:
             read = block.input_layernorm(x)
-            query = turned(_heads(attention.q_proj(read), heads), place)
-            key = turned(_heads(attention.k_proj(read), groups), place)
+            query = placed(attention.q_proj(read), heads, "q_norm", place)
+            key = placed(attention.k_proj(read), groups, "k_norm", place)
             keys = torch.cat([keys, key], dim=2)
             values = torch.cat([values, _heads(attention.v_proj(read), groups)], dim=2)
-            x = x + attention.o_proj(_attend(torch, query, keys, values, hidden, attention.scaling))
-            return x + block.mlp(block.post_attention_layernorm(x)), keys, values
+            x = x + attention.o_proj(_attend(torch, query, keys, values, hidden, attention.scaling)) * added
+            return x + block.mlp(block.post_attention_layernorm(x)) * added, keys, values
 
         return run
 
-    return embed, [layer(block) for block in body.layers], lambda x: model.lm_head(body.norm(x))
+    def finish(x: Any) -> Any:
+        return model.lm_head(body.norm(x)) / getattr(config, "logits_scaling", 1.0)
+
+    return embed, [layer(block) for block in body.layers], finish

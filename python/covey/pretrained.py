@@ -24,15 +24,20 @@ from covey.compiled import compile as compile_model
 from covey.errors import DataError, ModelError, OptionError
 from covey.inputs import Data, listed
 from covey.shown import Shown
+from covey.wrapping import (
+    COUNTED,
+    COUNTS_TOKENS,
+    IDS,
+    IMAGES,
+    SEGMENTS,
+    Pooling,
+    check_kind,
+    is_base,
+    padding_of,
+    wrapped,
+)
 
 Whole = npt.NDArray[np.int64]
-Pooling = Literal["mean", "cls"]
-"""How the states of all tokens become one: their mean over those that count, or the first one."""
-
-TEXT = ("bert", "roberta", "distilbert", "gpt2", "llama", "mistral", "qwen2")
-IMAGES = ("vit", "deit")
-"""The architectures that are wrapped, by what their `config.json` calls them."""
-
 TASKS = {
     "features": "AutoModel",
     "text-classification": "AutoModelForSequenceClassification",
@@ -44,10 +49,14 @@ TASKS = {
 }
 """What a model is for, and the class of `transformers` that loads it."""
 
+MOST_TOKENS = 1 << 16
+"""In a sequence, of a model without a limit."""
+
+IMAGE_SIZE = 224
+"""Of images where neither model nor preprocessor says it."""
+
 EXAMPLES = 4
 """Samples that stand in for calibration data."""
-
-IDS, COUNTED, SEGMENTS, PIXELS = "input_ids", "attention_mask", "token_type_ids", "pixel_values"
 
 
 @dataclass(frozen=True)
@@ -104,11 +113,14 @@ def from_pretrained(
     buckets: Sequence[int] | None = None,
     pooling: Pooling | None = None,
     pairs: bool = False,
+    size: int | None = None,
     next_token: Literal["argmax", "logits"] | None = None,
     calibration: Data | None = None,
     **options: Any,
 ) -> Compiled | Buckets:
-    """Compile a Transformer of Hugging Face: BERT, RoBERTa, DistilBERT, GPT-2, Llama and its like, ViT or DeiT.
+    """Compile a model of Hugging Face: encoders such as BERT, decoders such as Llama, networks for images such as ViT.
+
+    `covey.wrapping` lists the architectures.
 
     `source` is a folder that `save_pretrained` wrote, or a module of `transformers` in evaluation mode. `task` says
     which head of the folder's model to load, one of `TASKS`; by default the one that was saved. The inputs of text
@@ -122,14 +134,15 @@ def from_pretrained(
 
     `buckets` are several lengths instead of one `sequence`: the result is then a `Buckets`. `calibration` holds inputs
     by name, padded or shorter; without it random ids stand in, which are further from real text. Images have
-    the range that the folder's preprocessor gives them, else -1 to 1. Further `options` are those of `compile`.
+    the range and the size that the folder's preprocessor gives them, else -1 to 1 and the model's size; `size` pixels a
+    side where it is given. Further `options` are those of `compile`.
     Raises a `CoveyError`.
     """
     model, name = _model(source, task)
     kind = model.config.model_type
     if pooling not in (None, "mean", "cls"):
         raise OptionError(f"pooling '{pooling}' is unknown: use mean, cls or None")
-    if pooling is not None and not _is_base(model):
+    if pooling is not None and not is_base(model):
         raise OptionError(f"pooling is for the states of {kind}, not for {type(model).__name__}: use task='features'")
     name = options.pop("name", None) or name
     if next_token is not None:
@@ -140,19 +153,19 @@ def from_pretrained(
         if buckets is not None or pairs:
             raise OptionError(f"'{kind}' takes images: leave out buckets and pairs")
         options.setdefault("input_range", _image_range(source))
-        images = _images(model.config, options["input_range"])
+        images = _images(model.config, options["input_range"], size or _image_size(source))
         data = images if calibration is None else calibration
-        return compile_model(_wrapped(model, pooling), images, calibration=data, name=name, **options)
+        return compile_model(wrapped(model, pooling), images, calibration=data, name=name, **options)
     if pairs and getattr(model.config, "type_vocab_size", 0) < 2:
         raise OptionError(f"'{kind}' tells no pairs of texts apart: leave out pairs")
-    padding = _padding(model.config)
+    padding = padding_of(model.config)
     programs: dict[int, Compiled] = {}
     for length in _lengths(model.config, sequence, buckets):
         examples = _texts(model.config, length, padding, pairs)
         data = None if calibration is None else _of_length(calibration, length, padding, pairs)
         called = f"{name}-{length}" if buckets is not None else name
-        wrapped = _wrapped(model, pooling, length=length, pairs=pairs)
-        programs[length] = compile_model(wrapped, examples, calibration=data, name=called, **options)
+        module = wrapped(model, pooling, length=length, pairs=pairs)
+        programs[length] = compile_model(module, examples, calibration=data, name=called, **options)
     return programs[sequence] if buckets is None else Buckets(programs, padding)
 
 
@@ -175,7 +188,7 @@ def _model(source: Any, task: str | None) -> tuple[Any, str]:
         )
     if task is not None:
         raise OptionError("a module has the head it was made with: leave out task")
-    _check_kind(source.config.model_type)
+    check_kind(source.config.model_type)
     return source, type(source).__name__
 
 
@@ -193,7 +206,7 @@ def _load(transformers: Any, folder: Path, task: str | None) -> Any:
         raise ModelError(
             f"'{folder}' has no readable config.json ({_first_line(error)}): save the model again"
         ) from None
-    _check_kind(config.model_type)
+    check_kind(config.model_type)
     saved = (config.architectures or ["AutoModel"])[0]
     loader = getattr(transformers, TASKS[task] if task is not None else saved, None)
     if loader is None:
@@ -207,7 +220,7 @@ def _load(transformers: Any, folder: Path, task: str | None) -> Any:
             f"the model in '{folder}' cannot be loaded ({_first_line(error)}): save it with save_pretrained"
         ) from None
     # What pools for a head is not part of a model's states.
-    lacking = sorted(name for name in loading["missing_keys"] if not (_is_base(model) and "pooler" in name))
+    lacking = sorted(name for name in loading["missing_keys"] if not (is_base(model) and "pooler" in name))
     if lacking:
         raise ModelError(
             f"'{folder}' has no weights for '{lacking[0]}' of {type(model).__name__}: choose the task that it was "
@@ -216,85 +229,20 @@ def _load(transformers: Any, folder: Path, task: str | None) -> Any:
     return model.eval()
 
 
-def _check_kind(kind: str) -> None:
-    if kind not in (*TEXT, *IMAGES):
-        raise ModelError(
-            f"models of type '{kind}' are not wrapped, only {', '.join((*TEXT, *IMAGES))}: write a module whose "
-            f"forward takes tensors alone, and compile it with covey.compile"
-        )
-
-
-def _is_base(model: Any) -> bool:
-    """Whether a model gives states, without a head."""
-    return model is getattr(model, model.base_model_prefix, model)
-
-
-def _wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool = False) -> Any:
-    """A module of the client's inputs alone, in their order."""
-    import torch
-
-    kind = model.config.model_type
-    fixed: dict[str, Any] = {}
-    if kind == "roberta":
-        # The model itself counts tokens. Behind padding, positions have no bearing.
-        first = _padding(model.config) + 1
-        fixed = {"position_ids": torch.arange(first, first + length)[None]}
-        fixed |= {} if pairs else {SEGMENTS: torch.zeros(1, length, dtype=torch.int64)}
-    elif getattr(model.config, "use_cache", False):
-        fixed = {"use_cache": False}
-
-    def result(counted: Any, **inputs: Any) -> Any:
-        found = model(**inputs, **fixed)
-        if not _is_base(model):
-            return found.logits if "logits" in found else (found.start_logits, found.end_logits)
-        states = found.last_hidden_state
-        if pooling == "cls":
-            return states[:, 0]
-        if pooling is None:
-            return states
-        if counted is None:
-            return states.mean(1)
-        weights = counted.to(states.dtype).unsqueeze(-1)
-        return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
-
-    class Wrapped(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-            self.training = False
-
-    class Text(Wrapped):
-        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            return result(attention_mask, input_ids=input_ids, attention_mask=attention_mask)
-
-    class Pair(Wrapped):
-        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
-            inputs = {IDS: input_ids, COUNTED: attention_mask, SEGMENTS: token_type_ids}
-            return result(attention_mask, **inputs)
-
-    class Image(Wrapped):
-        def forward(self, pixel_values: Any) -> Any:
-            return result(None, pixel_values=pixel_values)
-
-    return Image() if kind in IMAGES else Pair() if pairs else Text()
-
-
 def _lengths(config: Any, sequence: int, buckets: Sequence[int] | None) -> list[int]:
     """The lengths to compile for, within what the model has positions for."""
     lengths = [sequence] if buckets is None else sorted(set(buckets))
-    most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 0
-    if config.model_type == "roberta":
-        most -= _padding(config) + 1
+    limits = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
+    # Some know how far tokens are from each other, and have no table of positions.
+    most = next((limit for limit in limits if limit), MOST_TOKENS)
+    if config.model_type in COUNTS_TOKENS:
+        most -= padding_of(config) + 1
     for length in lengths or [0]:
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise OptionError(f"a sequence of {length!r} tokens is none: give whole numbers of at least 1")
         if length > most:
             raise OptionError(f"a sequence of {length} tokens is longer than the model's {most} positions: shorten it")
     return lengths
-
-
-def _padding(config: Any) -> int:
-    return int(getattr(config, "pad_token_id", None) or 0)
 
 
 def _texts(config: Any, length: int, padding: int, pairs: bool) -> tuple[Any, ...]:
@@ -309,11 +257,11 @@ def _texts(config: Any, length: int, padding: int, pairs: bool) -> tuple[Any, ..
     return tuple(torch.from_numpy(column.astype(np.int64)) for column in columns)
 
 
-def _images(config: Any, span: tuple[float, float]) -> Any:
+def _images(config: Any, span: tuple[float, float], size: int | None) -> Any:
     import torch
 
-    size = config.image_size
-    height, width = (size, size) if isinstance(size, int) else size
+    sides = size or getattr(config, "image_size", None) or IMAGE_SIZE
+    height, width = (sides, sides) if isinstance(sides, int) else sides
     rng = np.random.default_rng(0)
     images = rng.uniform(*span, (EXAMPLES, config.num_channels, height, width))
     return torch.from_numpy(images.astype(np.float32))
@@ -321,14 +269,35 @@ def _images(config: Any, span: tuple[float, float]) -> Any:
 
 def _image_range(source: Any) -> tuple[float, float]:
     """Where the values of an image are that the folder's preprocessor has normalised."""
-    if not isinstance(source, str | os.PathLike):
-        return (-1.0, 1.0)
+    found = _preprocessor(source)
     try:
-        found = json.loads((Path(source) / "preprocessor_config.json").read_text("utf-8"))
         mean, deviation = np.array(found["image_mean"]), np.array(found["image_std"])
         return (float((-mean / deviation).min()), float(((1 - mean) / deviation).max()))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return (-1.0, 1.0)
+
+
+def _image_size(source: Any) -> int | None:
+    """The side of the square images that the folder's preprocessor makes, if it makes such."""
+    found = _preprocessor(source)
+    for name in ("crop_size", "size"):
+        sides = found.get(name)
+        if isinstance(sides, Mapping) and sides.get("height") == sides.get("width"):
+            sides = sides.get("height")
+        if isinstance(sides, int):
+            return sides
+    return None
+
+
+def _preprocessor(source: Any) -> dict[str, Any]:
+    """What a folder says of the images that its model takes."""
+    if not isinstance(source, str | os.PathLike):
+        return {}
+    try:
+        found = json.loads((Path(source) / "preprocessor_config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _columns(inputs: Mapping[str, Any], padding: int) -> dict[str, Whole]:

@@ -12,6 +12,7 @@ import pytest
 
 import covey
 from command import Command
+from covey import decoders
 from covey.clear import ClearSession
 from covey.errors import CoveyError
 from covey.generation import Generator
@@ -46,6 +47,27 @@ def llama(**changes: Any) -> Any:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**(options | NO_ENDS | changes))).eval()
 
 
+def llama_like(kind: str) -> Any:
+    """A small model of another kind, whose factors are none of 1."""
+    sizes = {
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "head_dim": 8,
+        "intermediate_size": 48, "vocab_size": VOCABULARY, "max_position_embeddings": 32, "pad_token_id": 0,
+    }  # fmt: skip
+    factors = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
+    more = {
+        "granite": dict(zip(factors, (1.5, 0.7, 0.3, 1.25), strict=True)),
+        "mistral": {"sliding_window": SEQUENCE},
+        "smollm3": {"no_rope_layers": [1, 0]},
+    }
+    config = transformers.AutoConfig.for_model(kind, **(sizes | NO_ENDS | more.get(kind, {})))
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    for weight in model.parameters():
+        if weight.dim() == 1:  # norms and biases, which begin as nothing
+            torch.nn.init.normal_(weight, mean=weight[0].item(), std=0.1)
+    return model
+
+
 def greedy(model: Any) -> list[int]:
     ids = list(PROMPT)
     with torch.no_grad():
@@ -65,11 +87,9 @@ def small() -> Model:
     return load(steps(gpt2()))
 
 
-@pytest.mark.parametrize("make", [gpt2, llama])
-def test_a_step_computes_what_the_whole_model_does(make: Any) -> None:
-    from covey import decoders
-
-    model = make()
+@pytest.mark.parametrize("kind", ["gpt2", *decoders.LLAMA_LIKE])
+def test_a_step_computes_what_the_whole_model_does(kind: str) -> None:
+    model = gpt2() if kind == "gpt2" else llama_like(kind)
     step = decoders.step_of(model, SEQUENCE, "logits")
     ids = torch.randint(0, VOCABULARY, (2, 10))
     with torch.no_grad():
@@ -138,14 +158,12 @@ def test_temperature_needs_scores(small: Model) -> None:
 
 
 def test_models_that_have_no_steps_are_refused() -> None:
-    from covey import decoders
-
     bert = transformers.BertModel(
         transformers.BertConfig(
             num_hidden_layers=1, hidden_size=8, num_attention_heads=2, intermediate_size=8, vocab_size=9
         )
     ).eval()
-    with pytest.raises(CoveyError, match="cannot generate here: give GPT2LMHeadModel or a causal model of Llama"):
+    with pytest.raises(CoveyError, match="cannot generate here: give GPT2LMHeadModel, or a causal model of gemma, "):
         decoders.step_of(bert, SEQUENCE)
     with pytest.raises(CoveyError, match="a sequence of 64 tokens: this model takes 2 to 32"):
         decoders.step_of(gpt2(), 64)
@@ -185,8 +203,6 @@ def test_a_tokenizer_turns_text_into_ids_and_back(tmp_path: Path, command: Comma
 
 
 def test_samples_of_steps_are_spread_over_the_sequence() -> None:
-    from covey import decoders
-
     step = decoders.step_of(gpt2(), SEQUENCE)
     samples = decoders.steps(step, np.ones((2, 10), dtype=np.int64), SEQUENCE, 6)
     assert samples["input_ids"].shape == (6, 1)

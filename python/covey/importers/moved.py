@@ -172,9 +172,14 @@ class _Frame:
             raise self.refused(f"its constant of shape {list(array.shape)} has more dimensions than those")
         if self.x.merged > 1:
             array = of_one_sample(array, self.rank, self.node.scope.exported_batch)
-            if array.ndim >= self.rank - self.x.first:
+            place = array.ndim - (self.rank - self.x.first)
+            if place < 0:
+                return array
+            # What is repeated for each sample is there once.
+            parts = self.x.shape[self.x.first : self.x.first + self.x.merged - 1]
+            if array.shape[place] != int(np.prod(parts)):
                 raise self.refused("its constant differs between the rows")
-            return array
+            return array.reshape(*array.shape[:place], *parts, *array.shape[place + 1 :])
         if missing > self.at:
             return array
         return np.moveaxis(array.reshape((1,) * missing + array.shape), self.at, 0)
@@ -262,9 +267,10 @@ def _matmul(frame: _Frame) -> None:
     rank = max((node.constant(index, "operand").ndim for index in constants), default=2)
     # What is multiplied over must lie behind the batch.
     inner = 1 if constants == [1] else 2
-    if rank > 2 or frame.x.place >= frame.rank - inner:
+    stacked = rank == frame.rank > 2 and frame.x.merged > 1
+    if (rank > 2 and not stacked) or frame.x.place >= frame.rank - (2 if stacked else inner):
         raise frame.refused("it multiplies over the batch")
-    if not constants:
+    if not constants or stacked:
         operands = frame.operands()
     else:
         other = value_of(node.scope, node.inputs[1 - constants[0]])
@@ -293,6 +299,19 @@ def _gemm(frame: _Frame) -> None:
     frame.become([product, frame.constant(bias)], frame.layout, operator="Add")
 
 
+def _expand(frame: _Frame) -> None:
+    wanted = frame.node.constant_integers(1, "shape")
+    kept = (1, *(frame.x.dims(batch)[frame.x.place] for batch in (BATCH, frame.node.scope.exported_batch or BATCH)))
+    if len(wanted) != frame.rank or wanted[frame.x.place] not in kept:
+        raise frame.refused(f"its shape {wanted} would repeat or move the batch")
+    sizes = [1] * (1 + len(frame.x.shape))
+    for axis, size in enumerate(wanted):
+        if axis != frame.x.place:
+            sizes[frame.behind(axis)] = size
+    source = frame.node.scope.moved[frame.x.name]
+    frame.become([source, frame.constant(np.array(sizes))], frame.layout)
+
+
 def _gather(frame: _Frame) -> None:
     node = frame.node
     if node.is_constant(0):  # rows of a table
@@ -304,6 +323,17 @@ def _gather(frame: _Frame) -> None:
     rank = node.constant(1, "indices").ndim
     layout = frame.layout if axis > frame.layout.place else frame.layout.shifted(rank - 1)
     frame.become([node.scope.moved[frame.x.name], node.inputs[1]], layout, axis=frame.behind(axis))
+
+
+def _gather_elements(frame: _Frame) -> None:
+    axis = frame.axis(int(frame.node.attribute("axis", 0)))
+    if not frame.node.is_constant(1) or value_of(frame.node.scope, frame.node.inputs[0]) is not frame.x:
+        raise frame.refused("it gathers by secret indices")
+    indices = frame.turned(frame.node.inputs[1])
+    lead = frame.x.shape[: len(frame.x.shape) - indices.ndim]
+    indices = np.broadcast_to(indices, (*lead, *indices.shape))
+    source = frame.node.scope.moved[frame.x.name]
+    frame.become([source, frame.constant(indices)], frame.layout, axis=frame.behind(axis))
 
 
 def _concat(frame: _Frame) -> None:
@@ -444,7 +474,9 @@ _HANDLERS: dict[str, Callable[[_Frame], None]] = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_max),
     "Concat": _concat,
+    "Expand": _expand,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "Gemm": _gemm,
     "LayerNormalization": _normalization,
     "LogSoftmax": _softmax,

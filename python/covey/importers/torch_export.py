@@ -23,7 +23,7 @@ import numpy as np
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
-from covey.importers import dropping, moved
+from covey.importers import dropping, moved, repeated
 from covey.importers.onnx_node import Scope
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode
@@ -348,7 +348,7 @@ class _Importer:
         elif not hasattr(node.target, "_schema"):
             self.known[node] = node.target(*operands[0], **operands[1])  # arithmetic on sizes
         elif not _holds(operands, Value) or target.startswith(LIKE):
-            self._evaluate(node, target)
+            self._evaluate(node, target, repeated.repeats(target, operands))
         else:
             self._import(node, target, operands)
 
@@ -381,17 +381,20 @@ class _Importer:
         self._record(error.node, str(source.target), Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
         self.known[node] = _Unknown(error.node)
 
-    def _evaluate(self, node: Any, target: str) -> None:
-        """A node of constants only, by PyTorch itself."""
+    def _evaluate(self, node: Any, target: str, of_one: bool) -> None:
+        """A node of constants only, by PyTorch itself; where it repeats for each sample, for one."""
         import torch
 
         def tensor(value: Any) -> Any:
             if isinstance(value, Value):
                 kinds = {DType.FLOAT: torch.float32, DType.INDEX: torch.int64, DType.BOOL: torch.bool}
                 return torch.empty(value.dims(1), dtype=kinds[value.dtype])
-            return torch.from_numpy(np.array(value.array)) if isinstance(value, Constant) else value
+            if isinstance(value, Constant):
+                return torch.from_numpy(np.array(value.array if of_one else repeated.of_all(value).array))
+            return value
 
         arguments = self._resolve([node.args, node.kwargs], tensor)
+        arguments = repeated.of_one(arguments) if of_one else arguments
         name = self.names[node]
         try:
             result = node.target(*arguments[0], **arguments[1])
@@ -403,7 +406,7 @@ class _Importer:
         if isinstance(result, tuple | list):
             self.known[node] = [Constant(f"{name}.{i}", part.numpy()) for i, part in enumerate(result)]
         else:
-            self.known[node] = Constant(name, result.numpy()) if hasattr(result, "numpy") else result
+            self.known[node] = Constant(name, result.numpy(), of_one) if hasattr(result, "numpy") else result
         self._record(name, target, Status.REWRITTEN, "constant, evaluated at compile time")
 
     def _import(self, node: Any, target: str, operands: Any) -> None:

@@ -9,7 +9,7 @@ default.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,6 +47,8 @@ class Constant:
 
     name: str
     array: npt.NDArray[Any] = field(repr=False)
+    repeated: bool = False
+    """Whether it is what a sample has, where the model repeats that for all samples (`covey.importers.repeated`)."""
 
 
 Operand: TypeAlias = "Value | Constant | npt.NDArray[Any] | float | int"
@@ -99,7 +101,7 @@ class TorchNode:
         """The argument as what an operator may be applied to; whole numbers become real ones."""
         value = self.argument(name)
         if isinstance(value, Constant) and value.array.dtype.kind in "iub":
-            return Constant(value.name, value.array.astype(np.float64))
+            return replace(value, array=value.array.astype(np.float64))
         if isinstance(value, Value | Constant):
             return value
         return self.number(name)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.functions import TANH
-from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx, of_one_sample
+from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import DType, Op, Shape, Value
 from covey.ops.add import Add
@@ -232,6 +232,9 @@ def _attention_aten(node: TorchNode) -> None:
         raise node.unsupported("it is in training mode", "call eval() on the module before exporting it")
     operands = [node.activation(name) for name in ("query", "key", "value")]
     mask = node.argument("attn_mask")
+    if not all(operand.batch_first for operand in operands):
+        _in_steps(node, *operands)
+        return
     options = {"is_causal": int(node.flag("is_causal"))}
     scale = {"scale": node.number("scale")} if node.has("scale") else {}
     if operands[0].rank == 4:
@@ -242,3 +245,19 @@ def _attention_aten(node: TorchNode) -> None:
     of_one = [node.apply("Unsqueeze", operand, one, suffix=f"operand{i}") for i, operand in enumerate(operands)]
     result = node.apply("Attention", *of_one, mask, suffix="of_one_head", **options, **scale)
     node.give("Squeeze", result, one)
+
+
+def _in_steps(node: TorchNode, q: Value, k: Value, v: Value) -> None:
+    """Where the batch is merged with windows: products, sums and Softmax, which need no heads of their own."""
+    mask = node.argument("attn_mask")
+    if node.flag("is_causal") or isinstance(mask, Value) or q.dims(BATCH)[1] != k.dims(BATCH)[1]:
+        node.give("Attention", q, k, v)  # refused, with the node that moved the batch
+        return
+    scale = node.number("scale") if node.has("scale") else q.dims(BATCH)[-1] ** -0.5
+    turned = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
+    product = node.apply("MatMul", q, node.apply("Transpose", k, perm=turned, suffix="turned_key"), suffix="product")
+    scores = node.apply("Mul", product, scale, suffix="scores")
+    if isinstance(mask, Constant):
+        array = np.where(mask.array, 0.0, MASKING) if mask.array.dtype == np.bool_ else mask.array
+        scores = node.apply("Add", scores, Constant(mask.name, array), suffix="masked")
+    node.give("MatMul", node.apply("Softmax", scores, axis=-1, suffix="weights"), v)

@@ -120,10 +120,8 @@ def _beside(x: Value, place: int) -> Shape:
 
 @from_torch("aten.cat.default")
 def _concat_aten(node: TorchNode) -> None:
-    # PyTorch joins to anything what has no elements and one dimension, as keys and values before any token are.
-    tensors = [
-        part for part in node.argument("tensors") if not (isinstance(part, Constant) and part.array.shape == (0,))
-    ]
+    # Keys and values before any token is, and parts that were cut to nothing.
+    tensors = [part for part in node.argument("tensors") if not (isinstance(part, Constant) and part.array.size == 0)]
     node.become("Concat", *tensors, axis=node.integers("dim")[0])
 
 

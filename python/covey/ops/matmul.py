@@ -192,3 +192,15 @@ def _stack(node: OnnxNode, x: Value, weight: Array, name: str, output: str | Non
 @from_torch("aten.matmul.default", "aten.mm.default", "aten.bmm.default")
 def _matmul_aten(node: TorchNode) -> None:
     node.become("MatMul", node.operand("self"), node.operand("mat2" if "mat2" in node.arguments else "other"))
+
+
+@from_torch("aten.baddbmm.default")
+def _sum_and_product_aten(node: TorchNode) -> None:
+    alpha, beta = node.number("alpha"), node.number("beta")
+    terms = []
+    for factor, term in (
+        (beta, node.operand("self")),
+        (alpha, node.apply("MatMul", node.operand("batch1"), node.operand("batch2"), suffix="product")),
+    ):
+        terms.append(term if factor == 1 else node.apply("Mul", term, factor, suffix="scaled"))
+    node.become("Add", *terms)

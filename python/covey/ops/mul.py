@@ -14,7 +14,7 @@ from covey.functions import RECIPROCAL
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
-from covey.ir import Node, Op, Shape, Value, broadcast
+from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering, leading_zeros
 from covey.ops.add import elementwise_operands
 from covey.ops.scalar import Scalar
@@ -110,7 +110,16 @@ def _by_activation(node: OnnxNode) -> None:
 
 @from_torch("aten.mul.Tensor", "aten.mul.Scalar")
 def _mul_aten(node: TorchNode) -> None:
-    node.become("Mul", node.operand("self"), node.operand("other"))
+    operands = [node.operand("self"), node.operand("other")]
+    truths = [isinstance(operand, Value) and operand.dtype is DType.BOOL for operand in operands]
+    if all(truths):
+        node.become("And", *operands)
+        return
+    one, other = (
+        node.apply("Cast", operand, to=1, suffix="numbers") if truth else operand
+        for operand, truth in zip(operands, truths, strict=True)
+    )
+    node.become("Mul", one, other)
 
 
 @from_torch("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode")

@@ -67,8 +67,13 @@ def _slice_aten(node: TorchNode) -> None:
     x = node.activation("self")
     start = node.integers("start") if node.has("start") else [0]
     end = node.integers("end") if node.has("end") else [ALL]
-    bounds = [np.array(numbers) for numbers in (start, end, [node.axis("dim", x.rank)], node.integers("step"))]
-    node.become("Slice", x, *bounds)
+    axis, step = node.axis("dim", x.rank), node.integers("step")
+    sizes = x.dims(1)
+    if axis != x.place and not range(sizes[axis])[slice(start[0], end[0], step[0])]:
+        # As the part of a head that is not turned, where all of it is: `cat` leaves that out.
+        node.constant_result(np.zeros((*sizes[:axis], 0, *sizes[axis + 1 :])))
+        return
+    node.become("Slice", x, *(np.array(numbers) for numbers in (start, end, [axis], step)))
 
 
 @from_torch("aten.split.Tensor")
@@ -86,6 +91,15 @@ def _split_with_sizes_aten(node: TorchNode) -> None:
     x = node.activation("self")
     parts = node.integers("split_sizes")
     node.become_several("Split", len(parts), x, np.array(parts), axis=node.axis("dim", x.rank))
+
+
+@from_torch("aten.unbind.int")
+def _unbind_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    axis = node.axis("dim", x.rank)
+    count = x.dims(1)[axis]
+    parts = node.apply_several("Split", count, x, np.ones(count, dtype=np.int64), axis=axis)
+    node.results = [node.apply("Squeeze", part, np.array([axis]), suffix="part") for part in parts]
 
 
 @from_torch("aten.chunk.default")

@@ -7,6 +7,8 @@ what is added is the product of such a constant and of the mask, or of its oppos
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from covey.errors import NodeError, ParameterError, UnsupportedError
@@ -14,12 +16,14 @@ from covey.importers.onnx_node import LEAST
 from covey.ir import Graph, Node, Op, Value
 from covey.ops.add import Add
 from covey.ops.affine import Affine
+from covey.ops.comparison import Not
 from covey.ops.gather import Gather, flat
 from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
 from covey.ops.softmax import MASKING, Mask, Softmax
 from covey.ops.sub import Sub
 from covey.ops.transpose import Transpose
+from covey.ops.where import Where
 from covey.ops.whole_numbers import Encode, Number
 
 
@@ -28,11 +32,9 @@ def find_masks(graph: Graph) -> list[NodeError]:
     errors: list[NodeError] = []
     for node in list(graph.nodes):
         if isinstance(node.op, Softmax):
-            while (mask := _taken(graph, node)) is not None:
-                before = node.op.mask
-                node.op = Softmax(mask if before is None else before | mask)
-                graph.note_more(node, "leaves out the elements that a constant masks")
-            _find_secret(graph, node)
+            _find_public(graph, node)
+            if _find_secret(graph, node):
+                _find_public(graph, node)
             if len(node.inputs) > 1:
                 _part(graph, node)
             try:
@@ -45,6 +47,14 @@ def find_masks(graph: Graph) -> list[NodeError]:
             reason = "it adds minus infinity to what no Softmax over the last axis reads next"
             errors.append(ParameterError(node.name, node.source_op, reason, "only finite weights can be shared"))
     return errors
+
+
+def _find_public(graph: Graph, softmax: Node) -> None:
+    """Let a Softmax leave out itself what constants before it do."""
+    while (mask := _taken(graph, softmax)) is not None:
+        before = softmax.op.mask if isinstance(softmax.op, Softmax) else None
+        softmax.op = Softmax(mask if before is None else before | mask)
+        graph.note_more(softmax, "leaves out the elements that a constant masks")
 
 
 def _taken(graph: Graph, softmax: Node) -> Mask | None:
@@ -72,11 +82,15 @@ def _taken(graph: Graph, softmax: Node) -> Mask | None:
     return None
 
 
-def _find_secret(graph: Graph, softmax: Node) -> None:
-    """Let a Softmax read a secret mask itself, in the place of a sum with what it was made to."""
+def _find_secret(graph: Graph, softmax: Node) -> bool:
+    """Let a Softmax read a secret mask itself, in the place of a sum with what it was made to, or of a choice."""
     total = graph.producer(softmax.inputs[0])
-    if total is None or not isinstance(total.op, Add) or len(softmax.inputs) > 1:
-        return
+    if total is None or len(softmax.inputs) > 1:
+        return False
+    if isinstance(total.op, Where):
+        return _find_choice(graph, softmax, total)
+    if not isinstance(total.op, Add):
+        return False
     for index, name in enumerate(total.inputs):
         scores = total.inputs[1 - index]
         if name in graph.parameters or scores in graph.parameters or graph.only_consumer(total.output) is not softmax:
@@ -90,7 +104,32 @@ def _find_secret(graph: Graph, softmax: Node) -> None:
             _prune(graph, name)
             graph.note(total, f"a mask of {softmax.name}")
             graph.note_more(softmax, "leaves out the elements that an input masks")
-            return
+            return True
+    return False
+
+
+def _find_choice(graph: Graph, softmax: Node, choice: Node) -> bool:
+    """The same where a secret truth value chooses between scores and a masking constant."""
+    condition, *choices = choice.inputs
+    for index, name in enumerate(choices):
+        scores = choices[1 - index]
+        constant = graph.parameters.get(name)
+        if constant is None or not (constant <= MASKING).all() or graph.only_consumer(choice.output) is not softmax:
+            continue
+        if graph.values[scores].shape != graph.values[choice.output].shape:
+            continue
+        kept = condition
+        if index == 0:
+            kept = graph.fresh(f"{condition}.kept")
+            graph.add_value(replace(graph.values[condition], name=kept))
+            place = graph.nodes.index(choice)
+            graph.nodes.insert(place, Node(choice.name, choice.source_op, Not(), [condition], kept))
+        softmax.inputs = [scores, kept]
+        graph.remove([choice])
+        graph.note(choice, f"a mask of {softmax.name}")
+        graph.note_more(softmax, "leaves out the elements that an input masks")
+        return True
+    return False
 
 
 def _part(graph: Graph, softmax: Node) -> None:

@@ -1,0 +1,121 @@
+"""Models of Hugging Face as modules of a client's inputs alone: token ids and which of them count, or an image."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from covey.errors import ModelError
+
+Pooling = Literal["mean", "cls"]
+"""How the states of all tokens become one: their mean over those that count, or the first one."""
+
+ENCODERS = (
+    "albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "mobilebert",
+    "modernbert", "mpnet", "roberta", "roberta-prelayernorm", "roformer", "squeezebert", "xlm-roberta",
+)  # fmt: skip
+DECODERS = (
+    "bloom", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neo", "gpt_neox", "granite", "llama", "mistral",
+    "olmo", "olmo2", "opt", "phi", "phi3", "qwen2", "qwen3", "smollm3", "stablelm", "starcoder2",
+)  # fmt: skip
+TEXT = (*ENCODERS, *DECODERS)
+IMAGES = (
+    "beit", "clip_vision_model", "convnext", "convnextv2", "deit", "dinov2", "dinov3_vit", "mobilenet_v2", "poolformer",
+    "regnet", "resnet", "segformer", "siglip_vision_model", "swin", "swinv2", "vit",
+)  # fmt: skip
+"""The architectures that are wrapped, by what their `config.json` calls them."""
+
+COUNTS_TOKENS = ("camembert", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta")
+"""Kinds that count tokens for their positions, from behind the id of padding on."""
+
+TRUTHS = ("bloom", "deberta", "deberta-v2", "opt")
+"""Kinds that compute with the mask, for which it must be truth values."""
+
+IDS, COUNTED, SEGMENTS, PIXELS = "input_ids", "attention_mask", "token_type_ids", "pixel_values"
+
+
+def check_kind(kind: str) -> None:
+    """Raises `ModelError` for an architecture that is not wrapped."""
+    if kind not in (*TEXT, *IMAGES):
+        raise ModelError(
+            f"models of type '{kind}' are not wrapped, only {', '.join((*TEXT, *IMAGES))}: write a module whose "
+            f"forward takes tensors alone, and compile it with covey.compile"
+        )
+
+
+def is_base(model: Any) -> bool:
+    """Whether a model gives states, without a head."""
+    return model is getattr(model, model.base_model_prefix, model)
+
+
+def padding_of(config: Any) -> int:
+    """The id that fills sequences up."""
+    return int(getattr(config, "pad_token_id", None) or 0)
+
+
+def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool = False) -> Any:
+    """A module of the client's inputs alone, in their order."""
+    import torch
+
+    kind = model.config.model_type
+    fixed: dict[str, Any] = {}
+    if kind in COUNTS_TOKENS:
+        # The model itself counts tokens. Behind padding, positions have no bearing.
+        first = int(model.base_model.embeddings.padding_idx) + 1
+        fixed = {"position_ids": torch.arange(first, first + length)[None]}
+        if not pairs and hasattr(model.config, "type_vocab_size"):
+            fixed[SEGMENTS] = torch.zeros(1, length, dtype=torch.int64)
+    elif getattr(model.config, "use_cache", False):
+        fixed = {"use_cache": False}
+
+    def result(counted: Any, **inputs: Any) -> Any:
+        if kind in TRUTHS:
+            inputs[COUNTED] = counted.to(torch.bool)
+        if _scores_last_token(model):
+            return model.score(_last(model.base_model(**inputs, **fixed).last_hidden_state, counted))
+        found = model(**inputs, **fixed)
+        if "last_hidden_state" not in found:
+            return found.logits if "logits" in found else (found.start_logits, found.end_logits)
+        states = found.last_hidden_state
+        if pooling == "cls":
+            return states[:, 0]
+        if pooling is None:
+            return states
+        if counted is None:
+            return states.mean(1)
+        weights = counted.to(states.dtype).unsqueeze(-1)
+        return (states * weights).sum(1) / weights.sum(1).clamp(min=1.0)
+
+    class Wrapped(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.training = False
+
+    class Text(Wrapped):
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            return result(attention_mask, input_ids=input_ids, attention_mask=attention_mask)
+
+    class Pair(Wrapped):
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
+            inputs = {IDS: input_ids, COUNTED: attention_mask, SEGMENTS: token_type_ids}
+            return result(attention_mask, **inputs)
+
+    class Image(Wrapped):
+        def forward(self, pixel_values: Any) -> Any:
+            return result(None, pixel_values=pixel_values)
+
+    return Image() if kind in IMAGES else Pair() if pairs else Text()
+
+
+def _scores_last_token(model: Any) -> bool:
+    """Whether a model classifies a text by the state of its last token."""
+    return model.config.model_type in DECODERS and type(model).__name__.endswith("ForSequenceClassification")
+
+
+def _last(states: Any, counted: Any) -> Any:
+    """The state of the last token that counts; those that count come first."""
+    import torch
+
+    ones = counted.to(states.dtype)
+    last = ones - torch.nn.functional.pad(ones[:, 1:], (0, 1))
+    return (states * last.unsqueeze(-1)).sum(1)

@@ -1,0 +1,175 @@
+"""Every architecture of Hugging Face that is wrapped, from small configurations, against the module itself.
+
+`make test` takes one for each way of computing; COVEY_IN_FULL=1 takes all.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covey import reference
+from covey.importers.torch_export import examine
+from covey.passes import rewrite
+from covey.wrapping import IMAGES, TEXT, wrapped
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+transformers.logging.set_verbosity_error()
+
+WORDS, LENGTH, SIDE, PADDING = 60, 12, 32, 0
+
+TEXTS: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": WORDS,
+    "max_position_embeddings": 40, "pad_token_id": PADDING,
+}  # fmt: skip
+DECODES = {**TEXTS, "num_key_value_heads": 1, "bos_token_id": 1, "eos_token_id": 2}
+HEADS = {**DECODES, "head_dim": 16}
+POSITIONS = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+PATCHES = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "image_size": SIDE,
+    "patch_size": 8,
+}  # fmt: skip
+WINDOWS = {
+    "embed_dim": 8, "depths": [2, 1], "num_heads": [1, 2], "window_size": 4, "image_size": SIDE, "patch_size": 4,
+}  # fmt: skip
+STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1]}
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "albert": ("Albert", {**TEXTS, "embedding_size": 16}),
+    "bert": ("Bert", TEXTS),
+    "bloom": ("Bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 2, "vocab_size": WORDS, "pad_token_id": PADDING}),
+    "camembert": ("Camembert", TEXTS),
+    "deberta": ("Deberta", {**TEXTS, **POSITIONS}),
+    "deberta-v2": ("DebertaV2", {**TEXTS, **POSITIONS, "position_buckets": 8, "share_att_key": True}),
+    "distilbert": (
+        "DistilBert",
+        {"vocab_size": WORDS, "dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48, "max_position_embeddings": 40},
+    ),
+    "electra": ("Electra", {**TEXTS, "embedding_size": 16}),
+    "ernie": ("Ernie", TEXTS),
+    "falcon": ("Falcon", TEXTS),
+    "gemma": ("Gemma", HEADS),
+    "gemma2": ("Gemma2", {**HEADS, "sliding_window": 4}),
+    "gemma3_text": ("Gemma3Text", {**HEADS, "sliding_window": 4}),
+    "gpt2": (
+        "GPT2",
+        {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": WORDS, "n_positions": 40, "pad_token_id": PADDING},
+    ),
+    "gpt_neo": (
+        "GPTNeo",
+        {
+            "hidden_size": 32, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]],
+            "intermediate_size": 48, "vocab_size": WORDS, "max_position_embeddings": 40, "window_size": 4,
+            "pad_token_id": PADDING,
+        },
+    ),
+    "gpt_neox": ("GPTNeoX", TEXTS),
+    "granite": ("Granite", DECODES),
+    "llama": ("Llama", DECODES),
+    "mistral": ("Mistral", {**DECODES, "sliding_window": 4}),
+    "mobilebert": (
+        "MobileBert", {**TEXTS, "embedding_size": 16, "intra_bottleneck_size": 16, "num_feedforward_networks": 2},
+    ),
+    "modernbert": (
+        "ModernBert",
+        {**TEXTS, "global_attn_every_n_layers": 2, "local_attention": 8, "cls_token_id": 1, "sep_token_id": 2},
+    ),
+    "mpnet": ("MPNet", TEXTS),
+    "olmo": ("Olmo", DECODES),
+    "olmo2": ("Olmo2", DECODES),
+    "opt": ("OPT", {**TEXTS, "ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "phi": ("Phi", TEXTS),
+    "phi3": ("Phi3", DECODES),
+    "qwen2": ("Qwen2", DECODES),
+    "qwen3": ("Qwen3", HEADS),
+    "roberta": ("Roberta", TEXTS),
+    "roberta-prelayernorm": ("RobertaPreLayerNorm", TEXTS),
+    "roformer": ("RoFormer", {**TEXTS, "embedding_size": 32}),
+    "smollm3": ("SmolLM3", DECODES),
+    "squeezebert": (
+        "SqueezeBert",
+        {
+            **TEXTS, "embedding_size": 32, "q_groups": 2, "k_groups": 2, "v_groups": 2, "post_attention_groups": 1,
+            "intermediate_groups": 2, "output_groups": 2,
+        },
+    ),
+    "stablelm": ("StableLm", DECODES),
+    "starcoder2": ("Starcoder2", DECODES),
+    "xlm-roberta": ("XLMRoberta", TEXTS),
+    "beit": ("Beit", PATCHES),
+    "clip_vision_model": ("CLIPVision", PATCHES),
+    "convnext": ("ConvNext", {**STAGES, "num_stages": 2}),
+    "convnextv2": ("ConvNextV2", {**STAGES, "num_stages": 2}),
+    "deit": ("DeiT", PATCHES),
+    "dinov2": ("Dinov2", PATCHES),
+    "dinov3_vit": ("DINOv3ViT", PATCHES),
+    "mobilenet_v2": ("MobileNetV2", {"image_size": SIDE, "depth_multiplier": 0.35}),
+    "poolformer": ("PoolFormer", {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 8, 16, 16]}),
+    "regnet": ("RegNet", {**STAGES, "embedding_size": 8, "groups_width": 4}),
+    "resnet": ("ResNet", {**STAGES, "embedding_size": 8, "layer_type": "basic"}),
+    "segformer": (
+        "Segformer",
+        {
+            "num_encoder_blocks": 2, "depths": [1, 1], "sr_ratios": [2, 1], "hidden_sizes": [8, 16],
+            "patch_sizes": [7, 3], "strides": [4, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2],
+            "decoder_hidden_size": 16,
+        },
+    ),
+    "siglip_vision_model": ("SiglipVision", PATCHES),
+    "swin": ("Swin", WINDOWS),
+    "swinv2": ("Swinv2", WINDOWS),
+    "vit": ("ViT", PATCHES),
+}  # fmt: skip
+"""By what `config.json` calls it: how its classes begin, and a small configuration."""
+
+SHORT = ("albert", "deberta-v2", "modernbert", "bloom", "opt", "phi3", "gemma2", "convnextv2", "swin", "swinv2")
+
+HEADS_OF = ("ForSequenceClassification", "ForImageClassification", "ForCausalLM", "Model")
+"""The first of these that an architecture has."""
+
+
+def module_of(kind: str) -> Any:
+    torch.manual_seed(0)
+    begins, sizes = CASES[kind]
+    config = getattr(transformers, f"{begins}Config")(**sizes)
+    names = [f"{start}{head}" for head in HEADS_OF for start in (begins, begins.removesuffix("Text"))]
+    module = next(found for name in names if (found := getattr(transformers, name, None)))(config).eval()
+    # As initialised, weights are so small that much of what a network computes would not be seen.
+    for weight in module.parameters():
+        if weight.dim() > 1 and weight.std() < 0.1:
+            torch.nn.init.normal_(weight, std=0.2)
+    return module
+
+
+def inputs_of(kind: str, samples: int) -> dict[str, Any]:
+    rng = np.random.default_rng(samples)
+    if kind in IMAGES:
+        return {"pixel_values": rng.uniform(-1, 1, (samples, 3, SIDE, SIDE)).astype(np.float32)}
+    counted = (np.arange(LENGTH) < rng.integers(4, LENGTH + 1, (samples, 1))).astype(np.int64)
+    return {"input_ids": np.where(counted, rng.integers(3, WORDS, counted.shape), PADDING), "attention_mask": counted}
+
+
+def test_all_architectures_are_here() -> None:
+    assert set(CASES) == {*TEXT, *IMAGES}
+
+
+@pytest.mark.parametrize("kind", CASES if "COVEY_IN_FULL" in os.environ else SHORT)
+def test_an_architecture_is_the_module(kind: str) -> None:
+    module = module_of(kind)
+    assert module.config.model_type == kind
+    examples = tuple(torch.from_numpy(array) for array in inputs_of(kind, 2).values())
+    graph, errors = examine(wrapped(module, None, length=LENGTH), example_inputs=examples)
+    assert [*errors, *rewrite(graph)] == []
+    inputs = inputs_of(kind, 3)
+    with torch.no_grad():
+        found = module(**{name: torch.from_numpy(array) for name, array in inputs.items()})
+    due = (found.logits if "logits" in found else found.last_hidden_state).numpy()
+    (got,) = reference.outputs(graph, {name: array.astype(np.float64) for name, array in inputs.items()})
+    got = got.reshape(due.shape)
+    if due.ndim == 3 and "attention_mask" in inputs:
+        got, due = (array[inputs["attention_mask"] == 1] for array in (got, due))
+    np.testing.assert_allclose(got, due, atol=2e-4 * np.abs(due).max())
