@@ -37,8 +37,8 @@ def check_kind(kind: str) -> None:
     """Raises `ModelError` for an architecture that is not wrapped."""
     if kind not in (*TEXT, *IMAGES):
         raise ModelError(
-            f"models of type '{kind}' are not wrapped, only {', '.join((*TEXT, *IMAGES))}: write a module whose "
-            f"forward takes tensors alone, and compile it with covey.compile"
+            f"models of type '{kind}' are not wrapped (docs/transformers.md lists those that are): write a module "
+            f"whose forward takes tensors alone, and compile it with covey.compile"
         )
 
 

@@ -239,7 +239,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     transformers.T5Model(other).save_pretrained(tmp_path / "t5")
     cases: list[tuple[str, Any, dict[str, Any]]] = [
         ("'bert-base-uncased' is no folder with a config.json: save the model", "bert-base-uncased", {}),
-        ("models of type 't5' are not wrapped, only bert, roberta", tmp_path / "t5", {}),
+        ("models of type 't5' are not wrapped .docs/transformers.md lists", tmp_path / "t5", {}),
         ("Linear is neither a folder nor a model of transformers", torch.nn.Linear(2, 2), {}),
         ("a sequence of 99 tokens is longer than the model's 34 positions", bert, {"sequence": 99}),
         ("a sequence of 33 tokens is longer than the model's 32 positions", model("roberta"), {"sequence": 33}),

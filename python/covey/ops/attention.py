@@ -232,7 +232,7 @@ def _attention_aten(node: TorchNode) -> None:
         raise node.unsupported("it is in training mode", "call eval() on the module before exporting it")
     operands = [node.activation(name) for name in ("query", "key", "value")]
     mask = node.argument("attn_mask")
-    if not all(operand.batch_first for operand in operands):
+    if all(operand.merged > 1 for operand in operands):
         _in_steps(node, *operands)
         return
     options = {"is_causal": int(node.flag("is_causal"))}
@@ -248,7 +248,7 @@ def _attention_aten(node: TorchNode) -> None:
 
 
 def _in_steps(node: TorchNode, q: Value, k: Value, v: Value) -> None:
-    """Where the batch is merged with windows: products, sums and Softmax, which need no heads of their own."""
+    """Where the batch is merged with windows: products, sums and Softmax."""
     mask = node.argument("attn_mask")
     if node.flag("is_causal") or isinstance(mask, Value) or q.dims(BATCH)[1] != k.dims(BATCH)[1]:
         node.give("Attention", q, k, v)  # refused, with the node that moved the batch
