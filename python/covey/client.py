@@ -84,25 +84,43 @@ class Client:
         off, to see what they bring.
 
         The network is by default what `[links]` in the configuration file says. Where it is known, lanes and roles that
-        are not given are chosen for it, lanes for requests of `samples`.
+        are not given are chosen for it and for requests of `samples`.
         """
         program = load(model).program
         kind = protocol_for(self.config, protocol)
-        options = self._chosen(program, kind, samples, options)
+        options = {**self.links(), **{name: value for name, value in options.items() if value is not None}}
+        chosen = self._lanes(program, kind, samples, options)
+        try:
+            given = {**options, **chosen}
+            return Session(program, _core.Session(self.config, program, kind, progress, **given), kind, given)
+        except CoveyError as error:
+            # A party has no room for weights in several forms.
+            if not chosen or "with roles fixed" not in str(error):
+                raise
         return Session(program, _core.Session(self.config, program, kind, progress, **options), kind, options)
 
-    def _chosen(self, program: Program, protocol: str, samples: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of a session, with what was left open."""
+    def links(self) -> dict[str, int]:
+        """What `[links]` in the configuration file says, as options of a session."""
+        links = _core.links(self.config)
+        return {} if links is None else {"latency_us": links[0], "bandwidth": links[1]}
+
+    def _lanes(
+        self, program: Program, protocol: str, samples: int | None, options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Lanes and roles for requests of so many samples, where the options leave them open and it pays."""
         from covey.lanes import chosen
 
-        links = _core.links(self.config)
-        network = {} if links is None else {"latency_us": links[0], "bandwidth": links[1]}
-        options = {**network, **given}
         lanes = chosen(program, protocol, samples, options)
-        # Stored runs are dealt for the roles as they are listed.
-        if lanes and not any(_of_program(runs, program, protocol) for runs in self.stored_runs().batches):
-            options |= lanes
-        return options
+        if not lanes:
+            return {}
+        try:
+            stored = self.stored_runs().batches
+        except CoveyError:  # the session says which party is silent
+            return {}
+        # Stored runs are dealt for the roles as they are listed, and for one network.
+        mine = [runs for runs in stored if runs["program"] == program.hash and runs["protocol"] == protocol]
+        network = {"latency_us": options.get("latency_us"), "bandwidth": options.get("bandwidth")}
+        return {} if any(runs["options"]["profile"] == network for runs in mine) else lanes
 
     def infer(
         self,
@@ -117,6 +135,7 @@ class Client:
         """Private inference on `x` [N, ..]. The result opens here and nowhere else; `at_once` is `infer_split`'s."""
         loaded = load(model, data=x)
         samples = batch_of(read_inputs(x, loaded.program), loaded.program)
+        samples = samples if at_once is None else min(samples, at_once)
         with self.session(loaded.program, protocol, samples=samples, progress=progress, **options) as session:
             if session.absent_dealer is not None:
                 warnings.warn(session.absent_dealer, stacklevel=2)
@@ -220,9 +239,18 @@ class Stored:
 
     batches: list[tuple[int, int]]
 
-    def inferences(self, program: Program, batch: int = 1, *, protocol: str = "two-party", round_bits: int = 0) -> int:
-        """For how many inferences of `batch` samples of a program they last."""
-        plan = json.loads(_core.plan(program, protocol, batch, round_bits))
+    def inferences(
+        self,
+        program: Program,
+        batch: int = 1,
+        *,
+        protocol: str = "two-party",
+        round_bits: int = 0,
+        links: Mapping[str, int] | None = None,
+    ) -> int:
+        """For how many inferences of `batch` samples of a program they last, with circuits for these `links`."""
+        network: dict[str, Any] = dict(links or {})
+        plan = json.loads(_core.plan(program, protocol, batch, round_bits, **network))
         need = [count for count in plan["correlated_ots"] if count]
         if not need:
             return 0
@@ -238,26 +266,47 @@ class StoredRuns:
 
     batches: list[dict[str, Any]]
 
-    def of(self, program: Program, batch: int = 1, *, protocol: str = "beaver", round_bits: int = 0) -> list[int]:
-        """How many inferences of `batch` samples of a program are left of each batch that is for such."""
-        mine = _are_for(program, batch, protocol, round_bits)
+    def of(
+        self,
+        program: Program,
+        batch: int = 1,
+        *,
+        protocol: str = "beaver",
+        round_bits: int = 0,
+        links: Mapping[str, int] | None = None,
+    ) -> list[int]:
+        """How many inferences of `batch` samples of a program are left of each batch that is for such.
+
+        Runs are stored for one network: with `links`, those for that one are counted.
+        """
+        mine = _are_for(program, batch, protocol, round_bits, links)
         return [runs["left"] for runs in self.batches if mine(runs)]
 
     def others(
-        self, program: Program, batch: int = 1, *, protocol: str = "beaver", round_bits: int = 0
+        self,
+        program: Program,
+        batch: int = 1,
+        *,
+        protocol: str = "beaver",
+        round_bits: int = 0,
+        links: Mapping[str, int] | None = None,
     ) -> list[dict[str, Any]]:
-        """The batches that are for inferences of another kind: of other programs, samples, protocols or rounding."""
-        mine = _are_for(program, batch, protocol, round_bits)
+        """The batches for other inferences: of other programs, samples, protocols or rounding, or other `links`."""
+        mine = _are_for(program, batch, protocol, round_bits, links)
         return [runs for runs in self.batches if not mine(runs)]
 
 
-def _of_program(runs: Mapping[str, Any], program: Program, protocol: str) -> bool:
-    return bool(runs["program"] == program.hash and runs["protocol"] == protocol)
-
-
-def _are_for(program: Program, batch: int, protocol: str, round_bits: int) -> Callable[[dict[str, Any]], bool]:
+def _are_for(
+    program: Program, batch: int, protocol: str, round_bits: int, links: Mapping[str, int] | None
+) -> Callable[[dict[str, Any]], bool]:
     wanted = {"program": program.hash, "protocol": protocol, "batch": batch, "round_bits": round_bits}
-    return lambda runs: all(runs[key] == value for key, value in wanted.items())
+
+    def mine(runs: dict[str, Any]) -> bool:
+        return all(runs[key] == value for key, value in wanted.items()) and (
+            not links or runs["options"]["profile"] == links
+        )
+
+    return mine
 
 
 @dataclass(frozen=True)
@@ -292,6 +341,7 @@ class Session:
         self._session = session
         self._options = dict(options or {})
         self.lanes: int = self._options.get("lanes") or 1
+        """How many inferences are under way at a time, at most."""
 
     @property
     def absent_dealer(self) -> str | None:
@@ -350,7 +400,8 @@ class Session:
         """One result from inferences on `parts` mini-batches of `x` [N, ..], by default one a lane.
 
         At most `at_once` samples are under way at a time, by default as many as are planned to take 4 GB of a party's
-        memory; the others follow in further runs. What was preprocessed (phase `online`) is for all samples.
+        memory; the others follow in further runs. What was preprocessed (phase `online`) is for all samples, as many
+        runs as `parts`.
         """
         inputs = read_inputs(x, self.program)
         samples = batch_of(inputs, self.program)

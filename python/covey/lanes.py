@@ -22,8 +22,11 @@ GAIN = 1.1
 FORMS = 5
 """Times that a party holds each weight then, at most."""
 
-MOST = 64
-"""Samples that are planned for, at most."""
+MOST = 60
+"""Samples that are planned for, at most: a multiple of the numbers of parties."""
+
+LOCAL_LATENCY_US = 100
+"""One way, where the options say nothing of it."""
 
 
 def chosen(
@@ -33,39 +36,53 @@ def chosen(
 
     Roles turn if the options say what connects the parties, and by the plan and `RATES` it pays.
     """
-    info = PROTOCOLS[protocol]
-    lanes = options.get("lanes") or (min(info.computing) if samples is not None else 1)
+    info = PROTOCOLS.get(protocol)
+    if samples is None or info is None or not info.roles_turn:
+        return {}
+    lanes = min(info.computing) if options.get("lanes") is None else options["lanes"]
     if (
-        not info.roles_turn
-        or options.get("roles") is not None
+        options.get("roles") is not None
         or options.get("bandwidth") is None
-        or lanes < 2
-        or (samples is not None and samples < lanes)
+        or not 2 <= lanes <= samples
         or not computes_samples_apart(program)
         or FORMS * program.parameters * program.ring_bits // 8 > AT_ONCE_BYTES
-        or gain(program, protocol, min(MOST, samples or lanes), options) < GAIN
+        or gain(program, protocol, samples, lanes, options) < GAIN
     ):
         return {}
     return {"lanes": lanes, "roles": "turned"}
 
 
-def gain(program: _core.Program, protocol: str, batch: int, options: Mapping[str, Any]) -> float:
-    """How many times as fast `batch` samples are with roles in turn, as estimated.
+def gain(program: _core.Program, protocol: str, samples: int, lanes: int, options: Mapping[str, Any]) -> float:
+    """How many times as fast so many samples are with roles in turn, as estimated.
+
+    Samples that do not go into the lanes evenly are a run of their own, which is counted as with fixed roles.
+    """
+    # Of many samples the last few have no weight.
+    samples = min(samples, MOST)
+    left = samples % lanes
+    fixed, _ = _seconds(program, protocol, samples, options)
+    _, turned = _seconds(program, protocol, samples - left, options)
+    return fixed / (turned + (_seconds(program, protocol, left, options)[0] if left else 0.0))
+
+
+def _seconds(program: _core.Program, protocol: str, samples: int, options: Mapping[str, Any]) -> tuple[float, float]:
+    """Of a run with fixed roles, and with roles in turn.
 
     Either the busiest interface decides or the computation of a party on one core; rounds come on top.
     """
     given = {name: value for name, value in options.items() if name in PLANNED_WITH}
-    total = json.loads(_core.plan(program, protocol, batch, **given))["total"]
+    total = json.loads(_core.plan(program, protocol, samples, **given))["total"]
     parties = range(min(PROTOCOLS[protocol].computing))
     carried = [
         [sum(link["bytes"] for link in total["links"] if link[end] == party) for party in parties]
         for end in ("from", "to")
     ]
     sent = sum(link["bytes"] for link in total["links"])
-    computing = RATES[protocol].seconds(batch * multiplications(program), 0, sent)
-    waiting, bandwidth = int(total["rounds"]) * int(options.get("latency_us", 0)) / 1e6, int(options["bandwidth"])
+    computing = RATES[protocol].seconds(samples * multiplications(program), 0, sent)
+    latency = LOCAL_LATENCY_US if options.get("latency_us") is None else int(options["latency_us"])
+    bandwidth = int(options["bandwidth"])
 
     def seconds(most: float) -> float:
-        return waiting + max(computing, most * 8 / bandwidth)
+        return int(total["rounds"]) * latency / 1e6 + max(computing, most * 8 / bandwidth)
 
-    return seconds(max(map(max, carried))) / seconds(max(sum(of) / len(parties) for of in carried))
+    return seconds(max(map(max, carried))), seconds(max(sum(of) / len(parties) for of in carried))

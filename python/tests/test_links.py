@@ -11,7 +11,7 @@ import pytest
 
 import covey
 from command import Command
-from covey import _core
+from covey import _core, lanes
 from covey.clear import run_clear
 from covey.client import Client
 from covey.config import client_toml, read
@@ -49,25 +49,30 @@ def sent(result: Result) -> list[int]:
     return bytes_
 
 
-def test_roles_turn_where_links_decide(digits: Path) -> None:
+def test_roles_turn_where_links_decide(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = covey.Program(digits)
     for protocol, parties in (("trio", 3), ("quad", 4)):
         turned = {"lanes": parties, "roles": "turned"}
-        assert chosen(program, protocol, 64, SLOW) == turned
-        assert 1.1 < gain(program, protocol, 64, SLOW) < 2
+        assert chosen(program, protocol, 60, SLOW) == turned
+        assert 1.1 < gain(program, protocol, 60, parties, SLOW) < 2
         # As many samples as lanes at least, and as many lanes as were asked for.
         assert chosen(program, protocol, parties, SLOW) == turned
         assert chosen(program, protocol, parties - 1, SLOW) == {}
-        assert chosen(program, protocol, 64, {**SLOW, "lanes": 2}) == {"lanes": 2, "roles": "turned"}
-        assert chosen(program, protocol, None, {**SLOW, "lanes": 2}) == {"lanes": 2, "roles": "turned"}
-        for never in ({**SLOW, "lanes": 1}, {**SLOW, "roles": "fixed"}, {"lanes": 3}, {}):
-            assert chosen(program, protocol, 64, never) == {}
-        assert chosen(program, protocol, None, SLOW) == {}
-        # Computation decides, or the rounds of a single small request.
-        assert chosen(program, protocol, 64, FAST) == {} and gain(program, protocol, 64, FAST) == 1
+        assert chosen(program, protocol, 60, {**SLOW, "lanes": 2}) == {"lanes": 2, "roles": "turned"}
+        for never in ({**SLOW, "lanes": 0}, {**SLOW, "lanes": 1}, {**SLOW, "roles": "fixed"}, {"lanes": 3}, {}):
+            assert chosen(program, protocol, 60, never) == {}
+        assert chosen(program, protocol, None, {**SLOW, "lanes": 3}) == {}
+        # Computation decides, or rounds: those of a run for the samples that are left over come on top.
+        assert chosen(program, protocol, 60, FAST) == {} and gain(program, protocol, 60, parties, FAST) == 1
         assert chosen(program, protocol, 8, {**SLOW, "latency_us": 50_000}) == {}
-    for protocol in ("two-party", "beaver"):
-        assert chosen(program, protocol, 64, SLOW) == {}
+        far = {"latency_us": 5000, "bandwidth": 2 * 10**6}
+        even, uneven = (gain(program, protocol, parties + more, parties, far) for more in (0, 1))
+        assert even > 1.4 and uneven < even - 0.2
+        with monkeypatch.context() as patch:
+            patch.setattr(lanes, "AT_ONCE_BYTES", 1000)
+            assert chosen(program, protocol, 60, SLOW) == {}
+    for protocol in ("two-party", "beaver", "clear", "none"):
+        assert chosen(program, protocol, 60, SLOW) == {}
 
 
 def test_a_session_chooses_lanes_and_roles_for_its_links(of_three: Parties, digits: Path, images: np.ndarray) -> None:
@@ -85,23 +90,59 @@ def test_a_session_chooses_lanes_and_roles_for_its_links(of_three: Parties, digi
     # The last of 31 samples is a run of its own.
     assert max(turned) < 1.1 * min(turned)
     assert sum(fixed) <= sum(turned) < 1.01 * sum(fixed)
-    unchosen = Client(of_three.client_config).infer(digits, images[:31])
-    assert max(sent(unchosen)) > 1.3 * min(sent(unchosen))
+    for unchosen in (
+        Client(of_three.client_config).infer(digits, images[:31]),
+        client.infer(digits, images[:4], at_once=2),
+    ):
+        assert max(sent(unchosen)) > 1.3 * min(sent(unchosen))
+    with pytest.raises(covey.CoveyError, match="0 inferences at a time"):
+        client.infer(digits, images[:6], lanes=0)
+    for protocol, saying in (("clear", "clear computes in the open"), ("none", "'none'")):
+        with pytest.raises(covey.CoveyError, match=saying):
+            client.infer(digits, images[:6], protocol=protocol)
+    with client.session(digits, lanes=2, latency_us=None) as session:
+        session.fill_store(1)  # with roles as they are listed
+        assert session.lanes == 2
+
+
+def test_parties_without_room_keep_their_roles(
+    of_three: Parties, digits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(with_links(of_three, "bandwidth_mbit = 100"))
+    opened: list[object] = []
+
+    class Refusing:
+        def __init__(self, *arguments: object, **options: object) -> None:
+            opened.append(options.get("roles"))
+            if options.get("roles") == "turned":
+                raise covey.CoveyError("no room for the weights; with roles fixed they are held in one form alone")
+
+    monkeypatch.setattr(_core, "Session", Refusing)
+    assert client.session(digits, samples=6).lanes == 1
+    assert opened == ["turned", None]
 
 
 def test_stored_runs_keep_the_roles_that_they_were_dealt_for(
-    of_three: Parties, digits: Path, images: np.ndarray
+    of_three: Parties, command: Command, digits: Path, images: np.ndarray
 ) -> None:
-    client = Client(with_links(of_three, "bandwidth_mbit = 100"))
+    slow = "bandwidth_mbit = 100"
+    client = Client(with_links(of_three, slow))
 
     def lanes() -> int:
         with client.session(digits, samples=6) as session:
             return session.lanes
 
     assert lanes() == 3
-    with client.session(digits) as session:
-        session.fill_store(6)
-    assert lanes() == 1
+    # What is stored for other links serves these no better than nothing.
+    for links, of_session in (("round_trip_ms = 70", 3), (slow, 1)):
+        with Client(with_links(of_three, links)).session(digits) as session:
+            session.fill_store(6)
+        with_links(of_three, slow)
+        assert lanes() == of_session
+    show = ("store", "show", digits, "--config", client.config, "--batch", 6)
+    held = json.loads(command.succeeds(*show, "--json").out)
+    assert held["inferences"] == 1 and held["others"]
+    assert "for other links" in command.succeeds(*show).out
     used = client.infer(digits, images[:6])
     assert used.profile is not None and used.profile.total.offline_bytes == 0
     assert lanes() == 3
@@ -109,7 +150,10 @@ def test_stored_runs_keep_the_roles_that_they_were_dealt_for(
 
 def test_circuits_suit_the_links(of_three: Parties, command: Command, digits: Path, images: np.ndarray) -> None:
     far = Client(with_links(of_three, "round_trip_ms = 70\nbandwidth_mbit = 1000"))
-    near, distant = (client.infer(digits, images[:2]).profile for client in (Client(of_three.client_config), far))
+    results = [client.infer(digits, images[:2]) for client in (Client(of_three.client_config), far)]
+    (name,) = results[0].integers
+    np.testing.assert_array_equal(results[1].integers[name], results[0].integers[name])
+    near, distant = (result.profile for result in results)
     assert near is not None and distant is not None
     assert distant.total.rounds < near.total.rounds and distant.total.bytes > near.total.bytes
     # What a call says goes before.

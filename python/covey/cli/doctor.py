@@ -159,8 +159,10 @@ def _links(path: Path) -> list[Finding]:
     """Where parties are far and the client's file does not say so: circuits are then chosen for a local network."""
     from covey import _core
 
+    if _core.links(os.fspath(path)) is not None:
+        return []
     far = max((trip for trip in _core.round_trips(os.fspath(path)) if trip is not None), default=0.0)
-    if far < FAR_MS or _core.links(os.fspath(path)) is not None:
+    if far < FAR_MS:
         return []
     advice = "if the parties are as far from each other, say [links] with round_trip_ms, for circuits of fewer rounds"
     return [Finding("links", f"a round trip from here takes up to {far:.3g} ms: {advice}", "warning")]

@@ -149,11 +149,10 @@ def infer(
     check_output_path(output, len(program.outputs))
     inputs = read_inputs(input_file, program)
     options = session_options(key_bits, kind, lanes, linear, preprocess_linear, roles)
+    samples = batch_of(inputs, program) if at_once is None else min(batch_of(inputs, program), at_once)
     with (
         console.progress(quiet=as_json) as report,
-        Client(config).session(
-            program, kind, samples=batch_of(inputs, program), progress=console.waiting, **options
-        ) as session,
+        Client(config).session(program, kind, samples=samples, progress=console.waiting, **options) as session,
     ):
         if session.absent_dealer is not None:
             console.warn(session.absent_dealer)

@@ -106,15 +106,16 @@ def show(
     warn_of_own_expiry(config)
     program = load(model or model_beside(config)).program
     batches: list[Any]
-    runs = Client(config).stored_runs()
-    of_program = runs.of(program, batch, protocol=kind, round_bits=round_bits)
-    others = runs.others(program, batch, protocol=kind, round_bits=round_bits)
+    runs, links = Client(config).stored_runs(), Client(config).links()
+    of_program = runs.of(program, batch, protocol=kind, round_bits=round_bits, links=links)
+    others = runs.others(program, batch, protocol=kind, round_bits=round_bits, links=links)
     if kind != OTS:
         batches = of_program
         count, held = sum(batches), "runs"
     else:
         stored = Client(config).stored()
-        count, batches = stored.inferences(program, batch, round_bits=round_bits), [list(b) for b in stored.batches]
+        count = stored.inferences(program, batch, round_bits=round_bits, links=links)
+        batches = [list(left) for left in stored.batches]
         held = f"{sum(map(sum, batches)):,} correlated OTs"
     if as_json:
         found = {"protocol": kind, "inferences": count, "batch": batch, "batches": batches, "others": others}
@@ -128,7 +129,8 @@ def show(
     for runs_of in others:
         console.say(
             f"also in store: {runs_of['left']} inference(s) of {runs_of['batch']} sample(s) of program "
-            f"{runs_of['program'][:12]} (--batch {runs_of['batch']} --round-bits {runs_of['round_bits']})"
+            f"{runs_of['program'][:12]} (--batch {runs_of['batch']} --round-bits {runs_of['round_bits']}"
+            + (", for other links)" if links and runs_of["options"]["profile"] != links else ")")
         )
 
 
@@ -166,14 +168,17 @@ def delete(
 
 def _at_once(program: Program, kind: str, batch: int, config: Path, preprocess_linear: bool) -> int:
     """For how many inferences to fill the store at once: a cut loses what is under way, about half a minute's work."""
-    from covey.api import explain
+    from covey import _core
+    from covey.client import Client
     from covey.config import parties_of
     from covey.protocols import protocol as find_protocol
+    from covey.result import NodeProfile
 
     parties = parties_of(config)[0] if len(find_protocol(kind).computing) > 1 else None
-    explained = explain(program, kind, parties=parties, batch=batch, preprocess_linear=preprocess_linear)
-    ots = sum(explained.plan["correlated_ots"])
-    seconds = explained.total.offline_bytes / BYTES_PER_SECOND + ots / OTS_PER_SECOND
+    options: dict[str, Any] = {**Client(config).links(), "preprocess_linear": preprocess_linear}
+    plan = json.loads(_core.plan(program, kind, batch, parties=parties, **options))
+    dealt = NodeProfile.of(plan["total"]).offline_bytes
+    seconds = dealt / BYTES_PER_SECOND + sum(plan["correlated_ots"]) / OTS_PER_SECOND
     return max(1, int(PORTION_SECONDS / max(seconds, 1e-6)))
 
 
