@@ -26,12 +26,12 @@ from covey.inputs import Data, listed
 from covey.shown import Shown
 from covey.wrapping import (
     COUNTED,
-    COUNTS_TOKENS,
     IDS,
     IMAGES,
     SEGMENTS,
     Pooling,
     check_kind,
+    first_position,
     is_base,
     padding_of,
     wrapped,
@@ -160,7 +160,7 @@ def from_pretrained(
         raise OptionError(f"'{kind}' tells no pairs of texts apart: leave out pairs")
     padding = padding_of(model.config)
     programs: dict[int, Compiled] = {}
-    for length in _lengths(model.config, sequence, buckets):
+    for length in _lengths(model, sequence, buckets):
         examples = _texts(model.config, length, padding, pairs)
         data = None if calibration is None else _of_length(calibration, length, padding, pairs)
         called = f"{name}-{length}" if buckets is not None else name
@@ -229,14 +229,14 @@ def _load(transformers: Any, folder: Path, task: str | None) -> Any:
     return model.eval()
 
 
-def _lengths(config: Any, sequence: int, buckets: Sequence[int] | None) -> list[int]:
+def _lengths(model: Any, sequence: int, buckets: Sequence[int] | None) -> list[int]:
     """The lengths to compile for, within what the model has positions for."""
+    config = model.config
     lengths = [sequence] if buckets is None else sorted(set(buckets))
     limits = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
     # Some know how far tokens are from each other, and have no table of positions.
     most = next((limit for limit in limits if limit), MOST_TOKENS)
-    if config.model_type in COUNTS_TOKENS:
-        most -= padding_of(config) + 1
+    most -= first_position(model)
     for length in lengths or [0]:
         if isinstance(length, bool) or not isinstance(length, int) or length < 1:
             raise OptionError(f"a sequence of {length!r} tokens is none: give whole numbers of at least 1")
@@ -280,8 +280,8 @@ def _image_range(source: Any) -> tuple[float, float]:
 def _image_size(source: Any) -> int | None:
     """The side of the square images that the folder's preprocessor makes, if it makes such."""
     found = _preprocessor(source)
-    for name in ("crop_size", "size"):
-        sides = found.get(name)
+    for name, made in (("crop_size", "do_center_crop"), ("size", "do_resize")):
+        sides = found.get(name) if found.get(made, True) else None
         if isinstance(sides, Mapping) and sides.get("height") == sides.get("width"):
             sides = sides.get("height")
         if isinstance(sides, int):

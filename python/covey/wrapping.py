@@ -44,12 +44,17 @@ def check_kind(kind: str) -> None:
 
 def is_base(model: Any) -> bool:
     """Whether a model gives states, without a head."""
-    return model is getattr(model, model.base_model_prefix, model)
+    return model is getattr(model, model.base_model_prefix, model) or type(model).__name__.endswith("Model")
 
 
 def padding_of(config: Any) -> int:
     """The id that fills sequences up."""
     return int(getattr(config, "pad_token_id", None) or 0)
+
+
+def first_position(model: Any) -> int:
+    """The position of the first token."""
+    return int(model.base_model.embeddings.padding_idx) + 1 if model.config.model_type in COUNTS_TOKENS else 0
 
 
 def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool = False) -> Any:
@@ -60,7 +65,7 @@ def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool
     fixed: dict[str, Any] = {}
     if kind in COUNTS_TOKENS:
         # The model itself counts tokens. Behind padding, positions have no bearing.
-        first = int(model.base_model.embeddings.padding_idx) + 1
+        first = first_position(model)
         fixed = {"position_ids": torch.arange(first, first + length)[None]}
         if not pairs and hasattr(model.config, "type_vocab_size"):
             fixed[SEGMENTS] = torch.zeros(1, length, dtype=torch.int64)
@@ -73,8 +78,14 @@ def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool
         if _scores_last_token(model):
             return model.score(_last(model.base_model(**inputs, **fixed).last_hidden_state, counted))
         found = model(**inputs, **fixed)
-        if "last_hidden_state" not in found:
-            return found.logits if "logits" in found else (found.start_logits, found.end_logits)
+        if "logits" in found:
+            return found.logits
+        if "start_logits" in found:
+            return found.start_logits, found.end_logits
+        if "image_embeds" in found:
+            return found.image_embeds
+        if not is_base(model) or "last_hidden_state" not in found:
+            raise ModelError(f"{type(model).__name__} gives neither logits nor states: use another head")
         states = found.last_hidden_state
         if pooling == "cls":
             return states[:, 0]
@@ -113,9 +124,10 @@ def _scores_last_token(model: Any) -> bool:
 
 
 def _last(states: Any, counted: Any) -> Any:
-    """The state of the last token that counts; those that count come first."""
+    """The state of the last token that counts."""
     import torch
 
     ones = counted.to(states.dtype)
-    last = ones - torch.nn.functional.pad(ones[:, 1:], (0, 1))
-    return (states * last.unsqueeze(-1)).sum(1)
+    length = ones.shape[1]
+    behind = ones @ torch.tril(torch.ones(length, length), -1)
+    return (states * torch.relu(ones - behind).unsqueeze(-1)).sum(1)

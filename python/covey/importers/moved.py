@@ -177,7 +177,8 @@ class _Frame:
                 return array
             # What is repeated for each sample is there once.
             parts = self.x.shape[self.x.first : self.x.first + self.x.merged - 1]
-            if array.shape[place] != int(np.prod(parts)):
+            outermost = self.x.at == self.x.first or self.node.scope.exported_batch == 1
+            if array.shape[place] != int(np.prod(parts)) or not outermost:
                 raise self.refused("its constant differs between the rows")
             return array.reshape(*array.shape[:place], *parts, *array.shape[place + 1 :])
         if missing > self.at:
@@ -302,7 +303,8 @@ def _gemm(frame: _Frame) -> None:
 def _expand(frame: _Frame) -> None:
     wanted = frame.node.constant_integers(1, "shape")
     kept = (1, *(frame.x.dims(batch)[frame.x.place] for batch in (BATCH, frame.node.scope.exported_batch or BATCH)))
-    if len(wanted) != frame.rank or wanted[frame.x.place] not in kept:
+    others = [size for axis, size in enumerate(wanted) if axis != frame.x.place]
+    if len(wanted) != frame.rank or wanted[frame.x.place] not in kept or any(size % BATCH == 0 for size in others):
         raise frame.refused(f"its shape {wanted} would repeat or move the batch")
     sizes = [1] * (1 + len(frame.x.shape))
     for axis, size in enumerate(wanted):
@@ -330,7 +332,7 @@ def _gather_elements(frame: _Frame) -> None:
     if not frame.node.is_constant(1) or value_of(frame.node.scope, frame.node.inputs[0]) is not frame.x:
         raise frame.refused("it gathers by secret indices")
     indices = frame.turned(frame.node.inputs[1])
-    lead = frame.x.shape[: len(frame.x.shape) - indices.ndim]
+    lead = frame.x.shape[: max(0, len(frame.x.shape) - indices.ndim)]
     indices = np.broadcast_to(indices, (*lead, *indices.shape))
     source = frame.node.scope.moved[frame.x.name]
     frame.become([source, frame.constant(indices)], frame.layout, axis=frame.behind(axis))

@@ -26,7 +26,7 @@ from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, moved, repeated
 from covey.importers.onnx_node import Scope
 from covey.importers.replacements import no_secure_form
-from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode
+from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode, is_batch
 from covey.ir import DType, Graph, Note, Status, Value
 
 SUFFIX = ".pt2"
@@ -346,11 +346,23 @@ class _Importer:
             value, axis = operands[0]
             self.known[node] = self.scope.dims(value)[axis]
         elif not hasattr(node.target, "_schema"):
-            self.known[node] = node.target(*operands[0], **operands[1])  # arithmetic on sizes
+            self._compute_size(node, operands)
         elif not _holds(operands, Value) or target.startswith(LIKE):
             self._evaluate(node, target, repeated.repeats(target, operands))
         else:
             self._import(node, target, operands)
+
+    def _compute_size(self, node: Any, operands: Any) -> None:
+        """Arithmetic on sizes. A fraction of the number of samples is no size."""
+        result = node.target(*operands[0], **operands[1])
+        if isinstance(result, float) and any(is_batch(size) for size in operands[0]):
+            self._fail(node, self._of_samples(self.names[node], str(node.target)))
+        else:
+            self.known[node] = result
+
+    @staticmethod
+    def _of_samples(name: str, op: str) -> UnsupportedError:
+        return UnsupportedError(name, op, "it computes with the number of samples", "use a constant instead")
 
     def _behind(self, node: Any, target: str, unknown: _Unknown) -> None:
         """A node that reads an unknown result: all that can be said of it is whether there is an importer."""
@@ -390,13 +402,17 @@ class _Importer:
                 kinds = {DType.FLOAT: torch.float32, DType.INDEX: torch.int64, DType.BOOL: torch.bool}
                 return torch.empty(value.dims(1), dtype=kinds[value.dtype])
             if isinstance(value, Constant):
-                return torch.from_numpy(np.array(value.array if of_one else repeated.of_all(value).array))
+                return torch.from_numpy(np.array(value.array if of_one else value.of_all))
             return value
 
-        arguments = self._resolve([node.args, node.kwargs], tensor)
-        arguments = repeated.of_one(arguments) if of_one else arguments
         name = self.names[node]
+        if repeated.computes_with_batch(target, self._resolve([node.args, node.kwargs])):
+            self._fail(node, self._of_samples(name, _plain(target)))
+            return
         try:
+            arguments = self._resolve([node.args, node.kwargs], tensor)
+            if of_one:
+                arguments[0] = repeated.of_one(target, arguments[0])
             result = node.target(*arguments[0], **arguments[1])
         except Exception as error:
             self._fail(

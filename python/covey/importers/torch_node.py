@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from covey.errors import UnsupportedError
 from covey.importers import moved
-from covey.importers.onnx_node import IMPORTERS, OnnxNode, Scope
+from covey.importers.onnx_node import BATCH, IMPORTERS, OnnxNode, Scope
 from covey.importers.replacements import no_secure_form
 from covey.ir import Value
 
@@ -49,6 +49,16 @@ class Constant:
     array: npt.NDArray[Any] = field(repr=False)
     repeated: bool = False
     """Whether it is what a sample has, where the model repeats that for all samples (`covey.importers.repeated`)."""
+
+    @property
+    def of_all(self) -> npt.NDArray[Any]:
+        """The array as the model has it, for the batch that stands for any."""
+        return np.tile(self.array, (BATCH, *(1,) * (self.array.ndim - 1))) if self.repeated else self.array
+
+
+def is_batch(size: Any) -> bool:
+    """Whether a size has the factor that stands for the number of samples."""
+    return isinstance(size, int) and not isinstance(size, bool) and size > 0 and size % BATCH == 0
 
 
 Operand: TypeAlias = "Value | Constant | npt.NDArray[Any] | float | int"
@@ -111,13 +121,15 @@ class TorchNode:
         value = self.argument(name)
         if isinstance(value, Value):
             raise self.unsupported(f"its {name} must be a constant", "make it a parameter or buffer of the module")
-        return value.array if isinstance(value, Constant) else np.asarray(value)
+        return value.of_all if isinstance(value, Constant) else np.asarray(value)
 
     def number(self, name: str) -> float:
         """The argument as a number."""
         value = self.argument(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.unsupported(f"its {name} is no number", "make it one")
+        if is_batch(value):
+            raise self.unsupported(f"its {name} is the number of samples", "make it a constant")
         return float(value)
 
     def flag(self, name: str) -> bool:
@@ -225,9 +237,15 @@ class TorchNode:
             self._constants += 1
             name = self._fresh(f"{self.output}.constant{self._constants}")
             array = np.asarray(operand, dtype=None if isinstance(operand, np.ndarray) else np.float64)
-        known = self.scope.constants.get(name)
-        if known is not None and known is not array:
-            name = self._fresh(name)
+        graph, hint, count = self.scope.graph, name, 1
+        # An input or a node may be called like a parameter, and several parameters of one sharing like each other.
+        while self.scope.constants.get(name) is not array and (
+            name in self.scope.constants
+            or name in self.scope.aliases
+            or (name in graph.values and name not in graph.parameters)
+        ):
+            count += 1
+            name = f"{hint}.{count}"
         self.scope.constants[name] = array
         return name
 

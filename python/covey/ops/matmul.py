@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.interval import Array, Interval, of_centre, of_sums
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
@@ -196,11 +196,11 @@ def _matmul_aten(node: TorchNode) -> None:
 
 @from_torch("aten.baddbmm.default")
 def _sum_and_product_aten(node: TorchNode) -> None:
-    alpha, beta = node.number("alpha"), node.number("beta")
-    terms = []
-    for factor, term in (
-        (beta, node.operand("self")),
-        (alpha, node.apply("MatMul", node.operand("batch1"), node.operand("batch2"), suffix="product")),
-    ):
-        terms.append(term if factor == 1 else node.apply("Mul", term, factor, suffix="scaled"))
-    node.become("Add", *terms)
+    term, beta, alpha = node.operand("self"), node.number("beta"), node.number("alpha")
+    product = node.apply("MatMul", node.operand("batch1"), node.operand("batch2"), suffix="product")
+    product = product if alpha == 1 else node.apply("Mul", product, alpha, suffix="scaled_product")
+    if isinstance(term, Value) and beta != 1:
+        term = node.apply("Mul", term, beta, suffix="scaled_term")
+    elif isinstance(term, Constant):
+        term = replace(term, name=f"{term.name}.scaled", array=term.array * beta) if beta != 1 else term
+    node.become("Add", term, product)

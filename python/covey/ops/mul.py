@@ -12,7 +12,7 @@ from covey._proto import program_pb2 as pb
 from covey.errors import ParameterError
 from covey.functions import RECIPROCAL
 from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering, leading_zeros
@@ -110,14 +110,15 @@ def _by_activation(node: OnnxNode) -> None:
 
 @from_torch("aten.mul.Tensor", "aten.mul.Scalar")
 def _mul_aten(node: TorchNode) -> None:
-    operands = [node.operand("self"), node.operand("other")]
-    truths = [isinstance(operand, Value) and operand.dtype is DType.BOOL for operand in operands]
-    if all(truths):
-        node.become("And", *operands)
+    given = [node.argument("self"), node.argument("other")]
+    secret = [isinstance(each, Value) and each.dtype is DType.BOOL for each in given]
+    public = [isinstance(each, Constant) and each.array.dtype == np.bool_ for each in given]
+    if any(secret) and all(one or other for one, other in zip(secret, public, strict=True)):
+        node.become("And", *(each.array if isinstance(each, Constant) else each for each in given))
         return
     one, other = (
-        node.apply("Cast", operand, to=1, suffix="numbers") if truth else operand
-        for operand, truth in zip(operands, truths, strict=True)
+        node.apply("Cast", node.activation(name), to=1, suffix="numbers") if truth else node.operand(name)
+        for name, truth in zip(("self", "other"), secret, strict=True)
     )
     node.become("Mul", one, other)
 

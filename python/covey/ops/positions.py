@@ -122,7 +122,8 @@ def _gather_aten(node: TorchNode) -> None:
     source = node.argument("self")
     if not isinstance(source, Constant):
         x = node.activation("self")
-        node.become("GatherElements", x, node.constant("index"), axis=node.axis("dim", x.rank))
+        node.constant("index")  # which must be one
+        node.become("GatherElements", x, node.argument("index"), axis=node.axis("dim", x.rank))
         return
     # Where all of a constant are the same, any place has that.
     places = node.activation("index")

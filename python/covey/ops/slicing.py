@@ -73,6 +73,9 @@ def _slice_aten(node: TorchNode) -> None:
         # As the part of a head that is not turned, where all of it is: `cat` leaves that out.
         node.constant_result(np.zeros((*sizes[:axis], 0, *sizes[axis + 1 :])))
         return
+    if (start[0], step[0]) == (0, 1) and end[0] == ALL:
+        node.alias(x)
+        return
     node.become("Slice", x, *(np.array(numbers) for numbers in (start, end, [axis], step)))
 
 

@@ -19,8 +19,8 @@ def _tile(node: OnnxNode) -> None:
     repeats = node.constant_integers(1, "repeats")
     if len(repeats) != x.rank or min(repeats) < 1:
         raise node.unsupported(f"its repeats {repeats} do not fit {x}", "repair the model")
-    if repeats[0] != 1:
-        raise node.unsupported(f"it repeats the batch {repeats[0]} times", "repeat the inputs instead")
+    if repeats[0] != 1 or any(count % BATCH == 0 for count in repeats):
+        raise node.unsupported(f"it repeats by the batch, or that: {repeats} times", "repeat the inputs instead")
     emit_pick(node, x, [list(range(size)) * count for size, count in zip(x.shape, repeats[1:], strict=True)])
 
 
@@ -31,6 +31,8 @@ def _expand(node: OnnxNode) -> None:
     if len(wanted) > x.rank or (len(wanted) == x.rank and wanted[0] not in (1, BATCH, node.scope.exported_batch)):
         raise node.unsupported(f"its shape {wanted} would repeat or move the batch of {x}", "keep the batch first")
     rest = wanted[1:] if len(wanted) == x.rank else wanted
+    if any(size > 0 and size % BATCH == 0 for size in rest):
+        raise node.unsupported(f"its shape {wanted} repeats {x} as often as there are samples", "use a constant size")
     rest = [1] * (len(x.shape) - len(rest)) + rest
     target = tuple(max(size, want) for size, want in zip(x.shape, rest, strict=True))
     if any(want not in (1, size) and size != 1 for size, want in zip(x.shape, rest, strict=True)):

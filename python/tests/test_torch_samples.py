@@ -1,0 +1,132 @@
+"""PyTorch programs that compute with the number of samples, or repeat something for each: as the module, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+from covey import reference
+from covey.importers.torch_export import examine
+from covey.passes import rewrite
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+class Apply(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """A function of inputs, and of constants w: [2, 5], masks [2, 3, 3], indices [2, 3, 4] and truth values [5]."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.function = function
+        self.register_buffer("w", torch.randn(2, 5, generator=generator))
+        self.register_buffer("scores", torch.randn(2, 3, 3, generator=generator))
+        self.register_buffer("index", torch.randint(0, 5, (2, 3, 4), generator=generator))
+        self.register_buffer("truths", torch.tensor([True, False, True, True, False]))
+        self.register_buffer("factor", torch.tensor(1.5))
+        self.register_buffer("x", torch.randn(5, generator=generator))  # called like an input
+        self.eval()
+
+    def forward(self, x: Any) -> Any:
+        return self.function(self, x)
+
+
+def windows(x: Any) -> Any:
+    """[B, 2, 3, 5] with the batch and windows merged."""
+    return x.reshape(-1, 3, 5)
+
+
+def larger(x: Any) -> Any:
+    """Which elements are not about the least: some of a row never are."""
+    return x > x.amin(-1, keepdim=True) + 0.4
+
+
+SAME: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "a mask for each window": (
+        lambda m, x: (
+            windows(x) @ windows(x).transpose(1, 2)
+            + m.scores.unsqueeze(0).expand(x.shape[0], 2, 3, 3).reshape(-1, 3, 3)
+        ).view(-1, 2, 3, 3),
+        (2, 3, 5),
+    ),
+    "a product for each window": (
+        lambda m, x: torch.bmm(windows(x).transpose(1, 2), m.scores.repeat(x.shape[0], 1, 1)).view(-1, 2, 5, 3),
+        (2, 3, 5),
+    ),
+    "indices for each window": (
+        lambda m, x: windows(x).gather(2, m.index.repeat(x.shape[0], 1, 1)).view(-1, 2, 3, 4),
+        (2, 3, 5),
+    ),
+    "attention in windows": (
+        lambda m, x: torch.nn.functional.scaled_dot_product_attention(
+            windows(x).unsqueeze(1), windows(x).unsqueeze(1), windows(x).unsqueeze(1),
+            attn_mask=m.scores.repeat(x.shape[0], 1, 1).unsqueeze(1),
+        ).view(-1, 2, 3, 5),
+        (2, 3, 5),
+    ),
+    "a scalar that is expanded to none": (lambda m, x: x + m.factor.expand([]), (5,)),
+    "a row for each sample, at the front": (lambda m, x: torch.cat([x, m.w[:1].expand(x.shape[0], 5)], 1), (5,)),
+    "a buffer called like the input": (lambda m, x: x * m.x + x, (5,)),
+    "parts": (lambda m, x: x.unbind(1)[0] * x.unbind(1)[1], (2, 5)),
+    "a part cut to nothing": (lambda m, x: torch.cat([x[:, :, :0], x[:, :, 1:]], 2), (2, 5)),
+    "truth values, multiplied": (lambda m, x: ((x > 0) * m.truths).float() + (x > 0) * (x < 1) * x, (5,)),
+    "a sum and a product": (
+        lambda m, x: torch.baddbmm(m.scores[0], x, x.transpose(1, 2), beta=0.5, alpha=2.0), (3, 5),
+    ),
+    "a masked Softmax at the end": (lambda m, x: torch.softmax((x @ m.scores[0]).masked_fill(larger(x), -1e9), -1), (3,)),
+    "the largest of a masked Softmax": (
+        lambda m, x: torch.softmax((x @ m.scores[0]).masked_fill(larger(x), -1e9), -1).argmax(-1), (3,),
+    ),
+    "a masked Softmax of two scores": (
+        lambda m, x: torch.softmax(x.masked_fill(larger(x), -1e9), -1) @ m.w, (3, 2),
+    ),
+}  # fmt: skip
+
+REFUSED: dict[str, tuple[Callable[..., Any], tuple[int, ...], str]] = {
+    "rows beside a batch that is not outermost": (
+        lambda m, x: (
+            (x.transpose(0, 1).reshape(-1, 5) + m.w.repeat(x.shape[0], 1)).view(2, -1, 5).transpose(0, 1)
+        ),
+        (2, 5),
+        "its constant differs between the rows",
+    ),
+    "the number of samples": (lambda m, x: x * x.shape[0], (5,), "is the number of samples"),
+    "the number of samples, beside a constant": (lambda m, x: x + m.w[:1] * x.shape[0], (5,), "number of samples"),
+    "a share of the samples": (lambda m, x: x * (1 / x.shape[0]), (5,), "computes with the number of samples"),
+    "as many copies as samples": (
+        lambda m, x: x.unsqueeze(1).expand(x.shape[0], x.shape[0], 5).sum(1), (5,), "as often as there are samples",
+    ),
+    "as many copies as samples, repeated": (
+        lambda m, x: x.unsqueeze(1).repeat(1, x.shape[0], 1).sum(1), (5,), "it repeats by the batch",
+    ),
+}  # fmt: skip
+
+
+def inputs(shape: tuple[int, ...], samples: int) -> Any:
+    return torch.randn(samples, *shape, generator=torch.Generator().manual_seed(samples))
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_a_program_is_the_module(case: str) -> None:
+    function, shape = SAME[case]
+    module = Apply(function)
+    graph, errors = examine(module, example_inputs=(inputs(shape, 2),))
+    assert [*errors, *rewrite(graph)] == []
+    x = inputs(shape, 3)
+    with torch.no_grad():
+        due = module(x).numpy()
+    (got,) = reference.outputs(graph, {graph.inputs[0]: x.double().numpy()})
+    if graph.postprocess:
+        got = np.exp(got) / np.exp(got).sum(-1, keepdims=True)
+    np.testing.assert_allclose(got.reshape(due.shape), due, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case: str) -> None:
+    function, shape, saying = REFUSED[case]
+    with pytest.raises(covey.UnsupportedError, match=saying):
+        covey.compile(Apply(function), (inputs(shape, 2),), input_range=(-1, 1))
