@@ -45,6 +45,10 @@ def larger(x: Any) -> Any:
     return x > x.amin(-1, keepdim=True) + 0.4
 
 
+def masked(m: Any, x: Any) -> Any:
+    return torch.softmax((x @ m.scores[0]).masked_fill(larger(x), -1e9), -1)
+
+
 SAME: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "a mask for each window": (
         lambda m, x: (
@@ -77,10 +81,8 @@ SAME: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "a sum and a product": (
         lambda m, x: torch.baddbmm(m.scores[0], x, x.transpose(1, 2), beta=0.5, alpha=2.0), (3, 5),
     ),
-    "a masked Softmax at the end": (lambda m, x: torch.softmax((x @ m.scores[0]).masked_fill(larger(x), -1e9), -1), (3,)),
-    "the largest of a masked Softmax": (
-        lambda m, x: torch.softmax((x @ m.scores[0]).masked_fill(larger(x), -1e9), -1).argmax(-1), (3,),
-    ),
+    "a masked Softmax at the end": (lambda m, x: masked(m, x), (3,)),
+    "the largest of a masked Softmax": (lambda m, x: masked(m, x).argmax(-1), (3,)),
     "a masked Softmax of two scores": (
         lambda m, x: torch.softmax(x.masked_fill(larger(x), -1e9), -1) @ m.w, (3, 2),
     ),
@@ -101,7 +103,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[int, ...], str]] = {
         lambda m, x: x.unsqueeze(1).expand(x.shape[0], x.shape[0], 5).sum(1), (5,), "as often as there are samples",
     ),
     "as many copies as samples, repeated": (
-        lambda m, x: x.unsqueeze(1).repeat(1, x.shape[0], 1).sum(1), (5,), "it repeats by the batch",
+        lambda m, x: x.unsqueeze(1).repeat(1, x.shape[0], 1).sum(1), (5,), "as often as there are samples",
     ),
 }  # fmt: skip
 

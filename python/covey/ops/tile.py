@@ -19,8 +19,10 @@ def _tile(node: OnnxNode) -> None:
     repeats = node.constant_integers(1, "repeats")
     if len(repeats) != x.rank or min(repeats) < 1:
         raise node.unsupported(f"its repeats {repeats} do not fit {x}", "repair the model")
-    if repeats[0] != 1 or any(count % BATCH == 0 for count in repeats):
-        raise node.unsupported(f"it repeats by the batch, or that: {repeats} times", "repeat the inputs instead")
+    if repeats[0] != 1:
+        raise node.unsupported(f"it repeats the batch {repeats[0]} times", "repeat the inputs instead")
+    if any(count % BATCH == 0 for count in repeats):
+        raise node.unsupported(f"it repeats {x} as often as there are samples", "use a constant size")
     emit_pick(node, x, [list(range(size)) * count for size, count in zip(x.shape, repeats[1:], strict=True)])
 
 
