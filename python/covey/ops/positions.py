@@ -122,8 +122,9 @@ def _gather_aten(node: TorchNode) -> None:
     source = node.argument("self")
     if not isinstance(source, Constant):
         x = node.activation("self")
-        node.constant("index")  # which must be one
-        node.become("GatherElements", x, node.argument("index"), axis=node.axis("dim", x.rank))
+        index = node.argument("index")
+        known = index if isinstance(index, Constant) else node.constant("index")
+        node.become("GatherElements", x, known, axis=node.axis("dim", x.rank))
         return
     # Where all of a constant are the same, any place has that.
     places = node.activation("index")
