@@ -32,7 +32,7 @@ LOCAL_LATENCY_US = 100
 def chosen(
     program: _core.Program, protocol: str, samples: int | None, options: Mapping[str, Any]
 ) -> dict[str, int | str]:
-    """Lanes and roles for requests of so many samples, where `options` leaves both open.
+    """Lanes and roles for requests of so many samples, where `options` says no roles; lanes that it says stay.
 
     Roles turn if the options say what connects the parties, and by the plan and `RATES` it pays.
     """
