@@ -16,7 +16,7 @@ import numpy as np
 from covey import _core
 from covey._core import Program, Weights
 from covey.config import protocol_for
-from covey.errors import CoveyError, OptionError
+from covey.errors import CoveyError, OptionError, PartyLostError
 from covey.inputs import Data, batch_of, load_arrays, read_inputs
 from covey.model import Source, load
 from covey.portions import portions
@@ -89,15 +89,19 @@ class Client:
         program = load(model).program
         kind = protocol_for(self.config, protocol)
         options = {**self.links(), **{name: value for name, value in options.items() if value is not None}}
-        chosen = self._lanes(program, kind, samples, options)
-        try:
-            given = {**options, **chosen}
+
+        def opened(given: dict[str, Any]) -> Session:
             return Session(program, _core.Session(self.config, program, kind, progress, **given), kind, given)
-        except CoveyError as error:
-            # A party has no room for weights in several forms.
-            if not chosen or "with roles fixed" not in str(error):
+
+        if chosen := self._lanes(program, kind, samples, options):
+            try:
+                return opened({**options, **chosen})
+            except PartyLostError:
                 raise
-        return Session(program, _core.Session(self.config, program, kind, progress, **options), kind, options)
+            except CoveyError:
+                # A party may have no room for weights in several forms. What else is refused is refused again.
+                pass
+        return opened(options)
 
     def links(self) -> dict[str, int]:
         """What `[links]` in the configuration file says, as options of a session."""
@@ -108,7 +112,7 @@ class Client:
         self, program: Program, protocol: str, samples: int | None, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Lanes and roles for requests of so many samples, where the options leave them open and it pays."""
-        from covey.lanes import chosen
+        from covey.lanes import LOCAL_LATENCY_US, chosen
 
         lanes = chosen(program, protocol, samples, options)
         if not lanes:
@@ -119,7 +123,7 @@ class Client:
             return {}
         # Stored runs are dealt for the roles as they are listed, and for one network.
         mine = [runs for runs in stored if runs["program"] == program.hash and runs["protocol"] == protocol]
-        network = {"latency_us": options.get("latency_us"), "bandwidth": options.get("bandwidth")}
+        network = {"latency_us": options.get("latency_us", LOCAL_LATENCY_US), "bandwidth": options["bandwidth"]}
         return {} if any(runs["options"]["profile"] == network for runs in mine) else lanes
 
     def infer(

@@ -26,7 +26,7 @@ MOST = 60
 """Samples that are planned for, at most: a multiple of the numbers of parties."""
 
 LOCAL_LATENCY_US = 100
-"""One way, where the options say nothing of it."""
+"""One way, which sessions assume where their options say nothing of it (`NetworkProfile` in crates/protocols)."""
 
 
 def chosen(
@@ -79,8 +79,7 @@ def _seconds(program: _core.Program, protocol: str, samples: int, options: Mappi
     ]
     sent = sum(link["bytes"] for link in total["links"])
     computing = RATES[protocol].seconds(samples * multiplications(program), 0, sent)
-    latency = LOCAL_LATENCY_US if options.get("latency_us") is None else int(options["latency_us"])
-    bandwidth = int(options["bandwidth"])
+    latency, bandwidth = int(options.get("latency_us", LOCAL_LATENCY_US)), int(options["bandwidth"])
 
     def seconds(most: float) -> float:
         return int(total["rounds"]) * latency / 1e6 + max(computing, most * 8 / bandwidth)

@@ -139,6 +139,9 @@ def test_stored_runs_keep_the_roles_that_they_were_dealt_for(
             session.fill_store(6)
         with_links(of_three, slow)
         assert lanes() == of_session
+    # So does what a call says, with the latency that sessions assume.
+    with Client(of_three.client_config).session(digits, samples=6, bandwidth=10**8) as session:
+        assert session.lanes == 1
     show = ("store", "show", digits, "--config", client.config, "--batch", 6)
     held = json.loads(command.succeeds(*show, "--json").out)
     assert held["inferences"] == 1 and held["others"]
