@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint training training-accuracy lines operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies conformance deny instruction-sets docs-commands bounds constant-time miri asan soak sbom lpn lattice-security new-user nightly clean
+.PHONY: help demo test lint training training-accuracy lines operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies conformance deny instruction-sets docs-commands bounds constant-time miri asan soak sbom random-modules lpn lattice-security new-user nightly clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -34,6 +34,7 @@ help:
 	@echo "make training  steps of LeNet in every protocol against the specification, bit for bit; STEPS=50, BATCH=8, JSON=1"
 	@echo "make training-accuracy  real data trained privately and in PyTorch, their accuracies compared; SEEDS=10, CASES=cnn,mlp, MNIST=folder, JSON=1"
 	@echo "make bounds  random and adversarial models against their bounds; MODELS=5000 in the clear, PRIVATE=500 privately"
+	@echo "make random-modules  random PyTorch modules against themselves; COUNT=1000, SEED=n"
 	@echo "make fuzz   damaged files and messages for every parser; SECONDS=60 for each"
 	@echo "make abuse  parties that serve two clients, flooded by strangers and a third; SECONDS=60 for all attacks, JSON=1"
 	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages, RING=64, SHORT=1, JSON=1"
@@ -136,6 +137,10 @@ PRIVATE ?= 500
 bounds: $(VENV)/ready
 	$(BIN)/python python/tests/bounds.py --models $(MODELS) --private $(PRIVATE) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json)
 
+# Needs torch.
+random-modules: $(VENV)/ready
+	$(ONE_THREAD) $(BIN)/python python/tests/random_modules.py --programs --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))
+
 # Every parser for SECONDS each, after 10,000 files damaged as a bad disk would. SEED=n repeats a run's random choices.
 SECONDS ?= 60
 # Not by `-p covey-fuzz`: of a package alone, dependencies have fewer features, and all would be compiled again after the tests.
@@ -236,7 +241,7 @@ new-user:
 	$(PYTHON) python/tests/new_user.py $(if $(FOLDER),--folder $(FOLDER)) $(PAGES)
 
 # One that fails does not keep the others from running. Tools that are missing (Valgrind, a nightly Rust, cargo deny, PyTorch) count as failures.
-NIGHTLY := lint test kills train-kills store-kills bad-input bounds fuzz abuse adversary onnx-vectors variants conformance instruction-sets docs-commands \
+NIGHTLY := lint test kills train-kills store-kills bad-input bounds random-modules fuzz abuse adversary onnx-vectors variants conformance instruction-sets docs-commands \
 	constant-time miri asan soak training training-accuracy lpn lattice-security deny operations new-user
 nightly:
 	@export COVEY_INTERRUPTS=20; mkdir -p target/nightly; failed=""; for goal in $(NIGHTLY); do \

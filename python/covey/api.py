@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from covey import tuning
+from covey.arguments import check_number
 from covey.certificate import read_labels
 from covey.clear import run_clear
 from covey.comparison import float_graph
@@ -66,8 +66,8 @@ def explain(
     info = find_protocol(protocol)
     count = info.count(parties)
     options = session_options(key_bits, info.name, linear=linear, preprocess_linear=preprocess_linear)
-    _check_number("batch", batch, 1, None)
-    _check_number("round_bits", round_bits, 0, 24)
+    check_number("batch", batch, 1, None)
+    check_number("round_bits", round_bits, 0, 24)
     loaded = load(model, calibration=calibration, input_range=input_range)
     return explanation(loaded, info.name, count, batch, round_bits, options)
 
@@ -94,8 +94,8 @@ def compare(
     if isinstance(models, str | os.PathLike) or not isinstance(models, Sequence) or not models:
         raise OptionError("models is not a list of models: give at least one, such as ['a.onnx', 'b.onnx']")
     chosen = settings(protocols, parties, key_bits, linear, preprocess_linear)
-    _check_number("batch", batch, 1, None)
-    _check_number("round_bits", round_bits, 0, 24)
+    check_number("batch", batch, 1, None)
+    check_number("round_bits", round_bits, 0, 24)
     loaded = [load(model, calibration=calibration, input_range=input_range) for model in models]
     return side_by_side(loaded, chosen, batch, round_bits)
 
@@ -130,7 +130,7 @@ def verify(
     count = info.count(parties)
     options = session_options(key_bits, info.name, linear=linear)
     device = device_option(device, info.name)
-    _check_number("samples", samples, 1, None)
+    check_number("samples", samples, 1, None)
     tell = progress or _silent
     loaded = load(model, weights=weights, data=data, calibration=calibration, input_range=input_range)
     loaded.need_weights()
@@ -224,13 +224,6 @@ def _layers(loaded: Model, graph: Graph, inputs: Mapping[str, Floats], parties: 
     """Every layer privately, in the clear and in floating point, by a program whose outputs they all are."""
     whole = opened(loaded)
     return compare_layers(whole, graph, inputs, parties.run(whole, inputs, progress=tell))
-
-
-def _check_number(name: str, value: int, least: int, most: int | None) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        span = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise OptionError(f"{name} is {value!r}: use a whole number {span}")
 
 
 def _silent(done: int, total: int, what: str) -> None:

@@ -61,6 +61,11 @@ def _array(value: Any) -> Any:
         return value.numpy()
     if torch is None or not isinstance(value, torch.Tensor):
         return value
-    tensor = value.detach().cpu()
-    # NumPy has no bfloat16; every such number is a float32 too.
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    try:
+        tensor = value.detach().cpu().resolve_conj().resolve_neg()
+        # NumPy lacks bfloat16 and narrower ones; every such number is a float32 too.
+        known = not tensor.is_floating_point() or tensor.dtype in (torch.float16, torch.float32, torch.float64)
+        return (tensor if known else tensor.float()).numpy()
+    except (NotImplementedError, RuntimeError, TypeError):
+        kind = f"{value.layout}, {value.dtype}, on {value.device}".replace("torch.", "")
+        raise DataError(f"a tensor ({kind}) has no array of numbers: give a dense one of floating point") from None

@@ -15,9 +15,10 @@ import numpy as np
 
 from covey import _core
 from covey._core import Program, Weights
+from covey.arguments import check_number, check_options
 from covey.config import protocol_for
 from covey.errors import CoveyError, OptionError, PartyLostError
-from covey.inputs import Data, batch_of, load_arrays, read_inputs
+from covey.inputs import Data, batch_of, load_arrays, numbers, read_inputs
 from covey.model import Source, load
 from covey.portions import portions
 from covey.result import Opened, PartyUsage, Profile, Result, Results, Work
@@ -89,6 +90,7 @@ class Client:
         program = load(model).program
         kind = protocol_for(self.config, protocol)
         options = {**self.links(), **{name: value for name, value in options.items() if value is not None}}
+        check_options(options)
 
         def opened(given: dict[str, Any]) -> Session:
             return Session(program, _core.Session(self.config, program, kind, progress, **given), kind, given)
@@ -354,6 +356,8 @@ class Session:
 
     def preprocess(self, batch: int, count: int = 1, *, progress: Progress | None = None) -> Work:
         """Preprocess `count` inferences of `batch` samples."""
+        check_number("batch", batch)
+        check_number("count", count)
         start = time.perf_counter()
         profile, parties = self._session.preprocess(batch, count, progress)
         return Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
@@ -410,6 +414,7 @@ class Session:
         inputs = read_inputs(x, self.program)
         samples = batch_of(inputs, self.program)
         parts = self.lanes if parts is None else parts
+        check_number("parts", parts, 1)
         if phase != "joint":
             if at_once is not None and at_once < samples:
                 raise OptionError("an inference that was preprocessed takes all its samples at once")
@@ -437,6 +442,8 @@ class Session:
         They keep it on disk: correlated OTs (two-party) or what is dealt for runs (trio, quad, beaver). Later sessions,
         and this one, take what they need from there, and make the rest.
         """
+        check_number("batch", batch)
+        check_number("count", count)
         start = time.perf_counter()
         profile, parties = self._session.fill_store(batch, count, progress)
         return Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
@@ -487,7 +494,9 @@ class Session:
         that do not fit, and where this client may not share data.
         """
         arrays = load_arrays(data, [entry["name"] for entry in self.program.inputs], "shared")
-        rows = {key: np.ascontiguousarray(array, dtype=np.float64) for key, array in arrays.items()}
+        if "/" in name:
+            raise OptionError(f"a data set cannot be called '{name}': '/' stands between an owner's key and a name")
+        rows = {key: numbers(array, key) for key, array in arrays.items()}
         return DataSet(**json.loads(self._session.share_data(name, rows, list(allow), progress)))
 
     def attach(self, names: Sequence[str]) -> list[DataSet]:
@@ -508,6 +517,9 @@ class Session:
         progress: Progress | None = None,
     ) -> Results:
         """A run on each list of attached rows, as `infer_all` on inputs; a run has so many `samples`."""
+        check_number("samples", samples)
+        for number in (number for run in rows for number in run):
+            check_number("a row", number)
         start = time.perf_counter()
         opened, latencies, profile, parties = self._session.infer_rows(samples, rows, progress, continues)
         work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))

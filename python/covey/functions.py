@@ -107,7 +107,7 @@ def _erf(x: Array) -> Array:
     """NumPy has none: the Taylor series at the nearest place of a grid. Beyond 6 it is 1 to the last bit."""
     places, values = _erf_grid()
     x = np.clip(x, -6.0, 6.0)
-    index = np.rint((x + 6.0) * ERF_STEPS).astype(np.int64)
+    index = np.rint((np.nan_to_num(x) + 6.0) * ERF_STEPS).astype(np.int64)
     a = places[index]
     h = x - a
     # Derivatives are Hermite polynomials times the first one.

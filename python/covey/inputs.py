@@ -94,10 +94,7 @@ def _read(path: str, what: str) -> npt.NDArray[Any] | Mapping[str, npt.NDArray[A
 
 def _check(array: Any, entry: Mapping[str, Any]) -> Floats:
     name, shape = entry["name"], list(entry["shape"])
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"input '{name}' is a {type(array).__name__}: give a NumPy array")
-    if array.dtype.kind not in "fiub":
-        raise DataError(f"input '{name}' has dtype {array.dtype}: give floating-point numbers (x.astype('float32'))")
+    floats = numbers(array, name)
     actual = list(array.shape)
     if entry["batched"]:
         due = "[" + ", ".join(["N", *map(str, shape)]) + "]"
@@ -109,9 +106,17 @@ def _check(array: Any, entry: Mapping[str, Any]) -> Floats:
             raise DataError(f"input '{name}' has no samples: give at least one")
     elif actual != shape:
         raise DataError(f"input '{name}' has shape {actual}, expected {shape}: reshape the data")
-    floats = np.ascontiguousarray(array, dtype=np.float64)
     _check_values(name, floats, entry)
     return floats
+
+
+def numbers(array: Any, name: str) -> Floats:
+    """What an input is given as float64, in the order of its elements. Raises `DataError` for what is no numbers."""
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"input '{name}' is a {type(array).__name__}: give a NumPy array")
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"input '{name}' has dtype {array.dtype}: give floating-point numbers (x.astype('float32'))")
+    return np.require(array, dtype=np.float64, requirements="C")
 
 
 def _check_values(name: str, values: Floats, entry: Mapping[str, Any]) -> None:

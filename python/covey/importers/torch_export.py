@@ -24,6 +24,7 @@ import numpy as np
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, moved, repeated
+from covey.importers.decomposed import CHECKS, decomposed, reads_shape
 from covey.importers.onnx_node import Scope
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode, is_batch
@@ -36,13 +37,6 @@ _Kind = TypeVar("_Kind")
 
 WHOLE = ("torch.int64", "torch.int32")
 """The types of inputs that hold whole numbers."""
-
-CHECKS = ("aten._assert", "aten.sym_constrain", "aten._assert_scalar", "aten._assert_tensor_metadata")
-"""Nodes that check what the compiler checks itself, and compute nothing."""
-
-
-LIKE = tuple(f"aten.{name}." for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"))
-"""Nodes that read no more of an operand than its type and, of one sample, its shape."""
 
 
 def is_torch(source: object) -> bool:
@@ -70,7 +64,7 @@ def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> A
         dropping.drop(torch, program)
     try:
         with _quiet():
-            return program.run_decompositions({})
+            return decomposed(torch, program.run_decompositions({}))
     except Exception as error:  # PyTorch raises many kinds
         raise ModelError(f"the model cannot be brought to PyTorch's core form ({_first_line(error)})") from None
 
@@ -347,7 +341,7 @@ class _Importer:
             self.known[node] = self.scope.dims(value)[axis]
         elif not hasattr(node.target, "_schema"):
             self._compute_size(node, operands)
-        elif not _holds(operands, Value) or target.startswith(LIKE):
+        elif not _holds(operands, Value) or reads_shape(target, _holds(operands[0][1:], Value)):
             self._evaluate(node, target, repeated.repeats(target, operands))
         else:
             self._import(node, target, operands)

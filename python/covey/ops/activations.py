@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -159,3 +160,40 @@ def _log_sigmoid_aten(node: TorchNode) -> None:
 def _log_sigmoid_forward_aten(node: TorchNode) -> None:
     minus = node.apply("Neg", node.activation("self"), suffix="minus")
     node.first_of("Neg", node.apply("Softplus", minus, suffix="softplus"))
+
+
+LOGARITHMS = {"aten.log2.default": 2.0, "aten.log10.default": 10.0}
+
+
+@from_torch(*LOGARITHMS)
+def _logarithm_aten(node: TorchNode) -> None:
+    natural = node.apply("Log", node.activation("self"), suffix="log")
+    node.become("Mul", natural, 1.0 / math.log(LOGARITHMS[f"{node.op_type}.default"]))
+
+
+@from_torch("aten.log1p.default")
+def _log1p_aten(node: TorchNode) -> None:
+    node.become("Log", node.apply("Add", node.activation("self"), 1.0, suffix="sum"))
+
+
+@from_torch("aten.expm1.default")
+def _expm1_aten(node: TorchNode) -> None:
+    node.become("Sub", node.apply("Exp", node.activation("self"), suffix="exp"), 1.0)
+
+
+@from_torch("aten.exp2.default")
+def _exp2_aten(node: TorchNode) -> None:
+    node.become("Exp", node.apply("Mul", node.activation("self"), math.log(2.0), suffix="scaled"))
+
+
+@from_torch("aten.erfc.default")
+def _erfc_aten(node: TorchNode) -> None:
+    node.become("Sub", 1.0, node.apply("Erf", node.activation("self"), suffix="erf"))
+
+
+@from_torch("aten.logaddexp.default")
+def _log_add_exp_aten(node: TorchNode) -> None:
+    x, y = node.operand("self"), node.operand("other")
+    above = node.apply("Softplus", node.apply("Sub", x, y, suffix="gap"), suffix="softplus")
+    node.become("Add", y, above)
+    node.note("the softplus of the difference, added")

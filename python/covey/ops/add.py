@@ -104,3 +104,11 @@ def times_alpha(node: TorchNode) -> Operand:
     """The argument `other`, times `alpha` where that is not 1."""
     other, alpha = node.operand("other"), node.number("alpha")
     return other if alpha == 1.0 else node.apply("Mul", other, alpha, suffix="scaled")
+
+
+@from_torch("aten.lerp.Scalar", "aten.lerp.Tensor")
+def _lerp_aten(node: TorchNode) -> None:
+    """x + weight · (y - x)."""
+    x = node.operand("self")
+    gap = node.apply("Sub", node.operand("end"), x, suffix="gap")
+    node.become("Add", x, node.apply("Mul", gap, node.operand("weight"), suffix="part"))

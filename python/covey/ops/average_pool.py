@@ -325,8 +325,14 @@ def emit_global(node: OnnxNode, x: Value, pool: Callable[[tuple[int, int]], Op])
 @from_torch("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
 def _average_pool_aten(node: TorchNode) -> None:
     x = node.activation("self")
-    counted = int(node.flag("count_include_pad"))
-    node.become("AveragePool", x, **torch_pooling(node, len(x.shape) - 1), count_include_pad=counted)
+    counted, pooling = int(node.flag("count_include_pad")), torch_pooling(node, len(x.shape) - 1)
+    if not node.has("divisor_override"):
+        node.become("AveragePool", x, **pooling, count_include_pad=counted)
+        return
+    if pooling["ceil_mode"]:
+        raise node.unsupported("it has a divisor and rounds its size up", "leave out one of the two")
+    mean = node.apply("AveragePool", x, **pooling, count_include_pad=1, suffix="mean")
+    node.become("Mul", mean, math.prod(pooling["kernel_shape"]) / node.number("divisor_override"))
 
 
 @from_torch("aten.adaptive_avg_pool1d.default", "aten.adaptive_avg_pool2d.default", "aten.adaptive_avg_pool3d.default")

@@ -159,3 +159,25 @@ def _truth(node: TorchNode, name: str) -> Operand:
     """An argument as truth values: an activation, or a constant as it is."""
     value = node.argument(name)
     return value if isinstance(value, Value) else node.constant(name)
+
+
+@from_torch("aten.any.dim", "aten.any.dims", "aten.all.dim", "aten.all.dims")
+def _any_aten(node: TorchNode) -> None:
+    """Or, or And, of the two halves of a dimension, which may overlap, until one element is left."""
+    x = node.activation("self")
+    axes = sorted({axis % x.rank for axis in node.integers("dim")} if node.has("dim") else {x.place})
+    if not axes or x.place in axes:
+        raise node.unsupported("it runs over the batch", "give it dims other than the batch")
+    if x.dtype is not DType.BOOL:
+        raise node.unsupported(f"its input '{x.name}' holds no truth values", "compare it with something first")
+    operator = "Or" if node.op_type.startswith("aten.any") else "And"
+    for axis in axes:
+        while (size := x.dims(1)[axis]) > 1:
+            half, axes_of = (size + 1) // 2, np.array([axis])
+            low = node.apply("Slice", x, np.array([0]), np.array([half]), axes_of, suffix="low")
+            high = node.apply("Slice", x, np.array([size - half]), np.array([size]), axes_of, suffix="high")
+            x = node.apply(operator, low, high, suffix="pairs")
+    if node.flag("keepdim"):
+        node.alias(x)
+    else:
+        node.become("Squeeze", x, np.array(axes))

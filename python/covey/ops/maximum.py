@@ -111,6 +111,16 @@ def _max_aten(node: TorchNode) -> None:
     node.become("Max", node.operand("self"), node.operand("other"))
 
 
+@from_torch("aten.clamp.Tensor", "aten.clamp_min.Tensor", "aten.clamp_max.Tensor")
+def _clamp_aten(node: TorchNode) -> None:
+    """Between bounds of each element; the upper one wins where they cross."""
+    x, bounds = node.operand("self"), [("Max", "min"), ("Min", "max")]
+    given = [(operator, node.operand(side)) for operator, side in bounds if node.has(side)]
+    for operator, bound in given[:-1]:
+        x = node.apply(operator, x, bound, suffix="raised")
+    node.become(given[-1][0], x, given[-1][1])
+
+
 @from_torch("aten.minimum.default", "aten.min.other")
 def _min_aten(node: TorchNode) -> None:
     node.become("Min", node.operand("self"), node.operand("other"))

@@ -8,7 +8,7 @@ import numpy as np
 
 from covey.functions import LOG, SQRT
 from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.torch_node import Constant, Operand, TorchNode, from_torch
 from covey.ir import Value
 from covey.ops.average_pool import SumPool
 from covey.ops.concat import Concat
@@ -132,3 +132,39 @@ def _aten(node: TorchNode, operator: str) -> None:
     if not axes:
         raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
     node.become(operator, x, np.array(axes), keepdims=int(node.flag("keepdim")))
+
+
+@from_torch("aten.prod.dim_int")
+def _product_aten(node: TorchNode) -> None:
+    node.ignore("dtype")
+    _aten(node, "ReduceProd")
+
+
+@from_torch("aten.cosine_similarity.default")
+def _cosine_aten(node: TorchNode) -> None:
+    """The product of rows over their norms."""
+    node.ignore("eps")
+    x, y = node.activation("x1"), node.activation("x2")
+    axis = node.axis("dim", x.rank)
+    rows = [node.apply("LpNormalization", each, axis=axis, p=2, suffix="normalised") for each in (x, y)]
+    node.become("ReduceSum", node.apply("Mul", *rows, suffix="products"), np.array([axis]), keepdims=0)
+
+
+@from_torch("aten.cdist.default")
+def _distances_aten(node: TorchNode) -> None:
+    """[.., P, M] and [.., R, M] to the norms [.., P, R] of all differences."""
+    node.ignore("compute_mode")
+    x, y = node.operand("x1"), node.operand("x2")
+    order = node.number("p")
+    if order not in (1.0, 2.0):
+        raise node.unsupported(f"its norm is of order {order:g}", "use that of order 1 or 2")
+    rows, columns = (_with_axis(node, each, axis) for each, axis in ((x, -2), (y, -3)))
+    gaps = node.apply("Sub", rows, columns, suffix="gaps")
+    node.become(f"ReduceL{order:.0f}", gaps, np.array([gaps.rank - 1]), keepdims=0)
+
+
+def _with_axis(node: TorchNode, operand: Operand, axis: int) -> Operand:
+    if isinstance(operand, Value):
+        return node.apply("Unsqueeze", operand, np.array([operand.rank + 1 + axis]), suffix="rows")
+    array = operand.array if isinstance(operand, Constant) else np.asarray(operand)
+    return np.expand_dims(array, axis)

@@ -9,7 +9,7 @@ import numpy as np
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.ir import Op, Shape, Value
+from covey.ir import DType, Op, Shape, Value
 from covey.ops.affine import Affine
 from covey.ops.average_pool import AveragePool, SumPool, whole_map
 from covey.ops.max_pool import MaxPool
@@ -139,4 +139,14 @@ def _reduce_aten(node: TorchNode, operator: str) -> None:
     x, axes = node.activation("self"), node.integers("dim")
     if not axes:
         raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
+    if x.dtype is DType.BOOL:
+        x = node.apply("Cast", x, to=1, suffix="numbers")
     node.become(operator, x, np.array(axes), keepdims=int(node.flag("keepdim")))
+
+
+@from_torch("aten.max.dim", "aten.min.dim")
+def _extreme_aten(node: TorchNode) -> None:
+    """The values alone: where they are is what argmax says."""
+    x = node.activation("self")
+    operator = "ReduceMax" if node.op_type.startswith("aten.max") else "ReduceMin"
+    node.first_of(operator, x, np.array([node.axis("dim", x.rank)]), keepdims=int(node.flag("keepdim")))

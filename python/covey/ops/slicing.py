@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.ops.gather import data_axis, emit_pick
 
 ALL = 2**63 - 1
@@ -92,8 +92,12 @@ def _split_aten(node: TorchNode) -> None:
 @from_torch("aten.split_with_sizes.default")
 def _split_with_sizes_aten(node: TorchNode) -> None:
     x = node.activation("self")
-    parts = node.integers("split_sizes")
-    node.become_several("Split", len(parts), x, np.array(parts), axis=node.axis("dim", x.rank))
+    parts, axis = node.integers("split_sizes"), node.axis("dim", x.rank)
+    sizes, kept = x.dims(1), [part for part in parts if part]
+    found = iter(node.apply_several("Split", len(kept), x, np.array(kept), axis=axis))
+    # A part of size 0 is a constant, which `cat` leaves out.
+    empty = Constant(f"{node.output}.empty", np.zeros((*sizes[:axis], 0, *sizes[axis + 1 :])))
+    node.results = [next(found) if part else empty for part in parts]
 
 
 @from_torch("aten.unbind.int")

@@ -72,9 +72,9 @@ def _sub_aten(node: TorchNode) -> None:
 
 @from_torch("aten.rsub.Tensor", "aten.rsub.Scalar")
 def _rsub_aten(node: TorchNode) -> None:
-    if node.number("alpha") != 1.0:
-        raise node.unsupported("its alpha is not 1", "multiply before")
-    node.become("Sub", node.operand("other"), node.operand("self"))
+    alpha = node.number("alpha")
+    own = node.operand("self")
+    node.become("Sub", node.operand("other"), own if alpha == 1.0 else node.apply("Mul", own, alpha, suffix="scaled"))
 
 
 @from_torch("aten.neg.default")

@@ -292,3 +292,16 @@ def _sort_aten(node: TorchNode) -> None:
     node.ignore("stable")
     size = x.shape[axis - 1] if axis else 1
     node.become_several("TopK", 2, x, np.array([size]), axis=axis, largest=int(node.flag("descending")))
+
+
+@from_torch("aten.median.dim")
+def _median_aten(node: TorchNode) -> None:
+    """Of an even number of elements the lower one of the middle."""
+    x = node.activation("self")
+    axis = node.axis("dim", x.rank)
+    if axis == x.place:
+        raise node.unsupported("it runs over the batch", "give it another dim")
+    count = (x.dims(1)[axis] + 1) // 2
+    least = node.apply_several("TopK", 2, x, np.array([count]), axis=axis, largest=0)[0]
+    last = np.array([count - 1] if node.flag("keepdim") else count - 1)
+    node.first_of("Gather", least, last, axis=axis)

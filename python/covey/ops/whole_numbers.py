@@ -199,3 +199,11 @@ def _one_hot(node: OnnxNode) -> None:
 def _embedding_aten(node: TorchNode) -> None:
     node.ignore("padding_idx", "scale_grad_by_freq", "sparse")
     node.become("Gather", node.operand("weight"), node.activation("indices"), axis=0)
+
+
+@from_torch("aten.one_hot.default")
+def _one_hot_aten(node: TorchNode) -> None:
+    (count,) = node.integers("num_classes")
+    if count < 1:
+        raise node.unsupported("its number of classes depends on the data", "name it: one_hot(x, num_classes)")
+    node.become("OneHot", node.activation("self"), np.array(count), np.array([0.0, 1.0]), axis=-1)

@@ -1,0 +1,154 @@
+"""Operators of PyTorch that are written as others, by importers or by PyTorch's own rules, against the module.
+
+Those of a group are the outputs of one module, which is exported once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+from covey import reference
+from covey.importers.torch_export import examine
+from covey.passes import rewrite
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+f = torch.nn.functional
+Function = Callable[[Any], Any]
+
+
+def written(start: Any, *assignments: tuple[Any, Any]) -> Any:
+    """A copy with parts of it assigned."""
+    copy = start.clone()
+    for place, value in assignments:
+        copy[place] = value
+    return copy
+
+
+ALL = slice(None)
+
+# Of x: [N, 3, 4].
+GROUPS: dict[str, dict[str, Function]] = {
+    "by PyTorch's rules": {
+        "tile": lambda x: x.tile(1, 2, 1),
+        "repeat_interleave": lambda x: x.repeat_interleave(2, 1),
+        "threshold": lambda x: f.threshold(x, 0.1, 0.5),
+        "glu": lambda x: f.glu(x, -1),
+        "pixel_unshuffle": lambda x: f.pixel_unshuffle(x.unsqueeze(1)[..., :2, :2], 2),
+        "channel_shuffle": lambda x: f.channel_shuffle(x.transpose(1, 2).unsqueeze(-1), 2),
+        "addcmul": lambda x: torch.addcmul(x, x, x, value=0.3),
+        "diff": lambda x: x.diff(dim=1),
+        "hstack": lambda x: torch.hstack([x, x]),
+        "pairwise_distance": lambda x: f.pairwise_distance(x, x * x),
+        "aminmax": lambda x: x.aminmax(dim=1)[1],
+        "logit": lambda x: torch.logit(x.sigmoid() * 0.9 + 0.05),
+        "rot90": lambda x: x.rot90(1, (1, 2)),
+        "sinc": torch.sinc,
+    },
+    "reductions": {
+        "any": lambda x: (x > 0.5).any(1).float(),
+        "all": lambda x: (x > -1.5).all(2, keepdim=True) * x,
+        "any of two": lambda x: (x > 1.4).any((1, 2))[:, None].float(),
+        "count": lambda x: (x > 0).sum(1).float(),
+        "max": lambda x: x.max(1)[0],
+        "min": lambda x: x.min(-1, keepdim=True).values,
+        "median": lambda x: x.median(2)[0],
+        "median that stays": lambda x: x.median(1, keepdim=True).values * x,
+        "prod": lambda x: x.prod(1),
+        "var": lambda x: x.var(-1),
+        "var, biased": lambda x: x.var((1, 2), unbiased=False)[:, None],
+        "std": lambda x: x.std(1, keepdim=True),
+        "var_mean": lambda x: sum(torch.var_mean(x, -1, correction=0)),
+        "std_mean": lambda x: torch.std_mean(x, 1)[0],
+        "a norm by var": lambda x: (x - x.mean(-1, True)) / (x.var(-1, keepdim=True, unbiased=False) + 1e-3).sqrt(),
+        "a norm by std": lambda x: (x - x.mean(-1, True)) / (x.std(-1, keepdim=True) + 1e-2),
+        "cosine": lambda x: f.cosine_similarity(x, x + 1, dim=1),
+        "distances": lambda x: torch.cdist(x, torch.arange(8.0).reshape(2, 4)),
+    },
+    "element by element": {
+        "expm1": torch.expm1,
+        "log1p": lambda x: torch.log1p(x.abs()),
+        "exp2": torch.exp2,
+        "log2": lambda x: torch.log2(x.abs() + 1),
+        "log10": lambda x: torch.log10(x.abs() + 1),
+        "erfc": torch.erfc,
+        "rsub": lambda x: torch.rsub(x, 1, alpha=2),
+        "lerp": lambda x: torch.lerp(x, x.abs(), 0.25),
+        "lerp by x": lambda x: torch.lerp(x, x * x, x.sigmoid()),
+        "clamp": lambda x: torch.clamp(x, x * 0 - 0.3, torch.full((4,), 0.5)),
+        "clamp from below": lambda x: torch.clamp(x, min=torch.arange(4.0) / 4),
+        "nan_to_num": lambda x: torch.nan_to_num(x + 1),
+        "logaddexp": lambda x: torch.logaddexp(x, x * 0.5),
+    },
+    "moves": {
+        "flip": lambda x: x.flip(1, -1),
+        "diagonal": lambda x: torch.diagonal(x, 0, 1, 2),
+        "diagonal aside": lambda x: torch.diagonal(x, 1, -1, 1),
+        "unfold": lambda x: x.unfold(1, 2, 1).unfold(2, 3, 1),
+        "im2col": lambda x: f.unfold(torch.stack([x, -x], 1), (2, 3), 1, 1, 2),
+        "im2col, apart": lambda x: f.unfold(x.unsqueeze(1), 2, dilation=2),
+        "split into nothing": lambda x: x.split([0, 3], 1)[1] * 2,
+        "a divisor": lambda x: f.avg_pool2d(x.unsqueeze(1), 2, divisor_override=3),
+    },
+    "assignments": {
+        "a slice": lambda x: written(torch.zeros_like(x), ((ALL, slice(1, None)), x[:, :2])),
+        "every other": lambda x: written(
+            torch.zeros_like(x), ((..., slice(0, None, 2)), x[..., :2]), ((..., slice(1, None, 2)), x[..., 2:])
+        ),
+        "a row": lambda x: written(x, ((ALL, 1), x[:, 0])),
+        "the last row, a number": lambda x: written(x, ((ALL, -1), 1.0)),
+        "rows by number": lambda x: written(x, ((ALL, [0, 2]), x[:, 1:])),
+        "elements by number": lambda x: written(x, ((ALL, [0, 2], [1, 3]), 7.0)),
+        "a mask of x": lambda x: written(x, (x < 0, 0.0)),
+        "a constant mask": lambda x: written(x, ((ALL, torch.eye(3, 4) > 0), 0.5)),
+        "scatter": lambda x: x.scatter(1, torch.zeros(1, 1, 4, dtype=torch.long).expand(len(x), 1, 4), x[:, :1] * 2),
+        "fill": lambda x: x.clone().fill_(2.0) + x,
+    },
+}
+
+
+class Outputs(torch.nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self, functions: list[Function]) -> None:
+        super().__init__()
+        self.functions = functions
+        self.eval()
+
+    def forward(self, x: Any) -> Any:
+        return tuple(function(x) for function in self.functions)
+
+
+def example(samples: int) -> Any:
+    return torch.rand(samples, 3, 4, generator=torch.Generator().manual_seed(samples)) * 4 - 2
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_they_are_what_the_module_computes(group: str) -> None:
+    module, x = Outputs(list(GROUPS[group].values())), example(3)
+    graph, errors = examine(module, example_inputs=(example(2),))
+    assert [*errors, *rewrite(graph)] == []
+    results = reference.outputs(graph, {graph.inputs[0]: x.double().numpy()})
+    for name, got, due in zip(GROUPS[group], results, module(x), strict=True):
+        np.testing.assert_allclose(got, due.numpy(), atol=2e-4, err_msg=name)
+
+
+REFUSED: dict[str, tuple[Function, str]] = {
+    "samples written": (lambda x: torch.slice_scatter(x, x[:1], 0, 0, 1), "samples|the batch"),
+    "samples flipped": (lambda x: x.flip(0), "runs over the batch"),
+    "over the batch": (lambda x: x.var(0), "runs over the batch"),
+    "places of maxima": (lambda x: x * x.max(1, keepdim=True)[1], "its result 1 is asked for"),
+    "secret indices": (lambda x: x.scatter(1, x.argmax(1, keepdim=True), 1.0), "secret indices"),
+    "written twice": (lambda x: written(x, ((ALL, [1, 1]), 0.5)), "writes an element twice"),
+    "no rule that leads anywhere": (lambda x: x.cummax(1)[0], "aten.cummax.: Covey has no secure form"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case: str) -> None:
+    function, saying = REFUSED[case]
+    with pytest.raises(covey.CoveyError, match=saying):
+        covey.compile(Outputs([function]), (example(2),), input_range=(-1, 1))
