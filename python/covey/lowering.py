@@ -460,7 +460,7 @@ class Lowering:
         )
 
     def _input(self, value: Value) -> None:
-        if value.dtype is DType.INDEX:
+        if value.name in self.graph.classes:
             self._whole_input(value)
             return
         truth = value.dtype is DType.BOOL

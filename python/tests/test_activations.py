@@ -155,3 +155,21 @@ def test_the_oldest_opset_is_converted() -> None:
     new = builders.model([helper.make_node("Add", ["x", "k"], ["t"]), relu], {"x": ["N", 3, 4]}, ["y"], plain)
     data = image(2, 3, 4)
     agree(old, data, expected=builders.float_results(new, data))
+
+
+@pytest.mark.parametrize("order", ["Clip x low high c; Softplus c y", "Softplus x c; Clip c low high y"])
+def test_a_clip_far_out_is_no_part_of_a_function(order: str) -> None:
+    nodes = []
+    for step in order.split("; "):
+        op, *operands, result = step.split()
+        nodes.append(helper.make_node(op, operands, [result]))
+    constants = {"low": np.array(-15.0), "high": np.array(15.0)}
+    agree(
+        builders.model(nodes, {"x": ["N", 3]}, ["y"], constants),
+        {"x": np.array([[1.0, 20.0, 30.0], [-30.0, -1.0, 3.0]])},
+    )
+
+
+def test_functions_of_what_has_no_value_everywhere() -> None:
+    nodes = [helper.make_node("Sqrt", ["x"], ["s"]), helper.make_node("Erf", ["s"], ["y"])]
+    agree(builders.model(nodes, {"x": ["N", 3]}, ["y"]), {"x": np.array([[0.5, 1.0, 2.0]])})

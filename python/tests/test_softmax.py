@@ -13,6 +13,8 @@ import builders
 import covey
 import interpreter
 from agreement import agree, image
+from covey.clear import run_clear
+from covey.model import load
 from covey.ops.softmax import Softmax
 
 FAR = 8.0
@@ -189,3 +191,47 @@ def test_calibrated_scores(options: dict[str, Any]) -> None:
     wanted = builders.float_results(proto, x)[0]
     (y,) = interpreter.run(compiled, x)
     assert np.linalg.norm(y - wanted) <= 5e-3 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("factor", [1e5, -3e4])
+def test_a_constant_beside_scores_as_large_is_no_mask(factor: float) -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "factor"], ["scores"]),
+        helper.make_node("Add", ["scores", "m"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["p"]),
+        helper.make_node("MatMul", ["p", "w"], ["y"]),
+    ]
+    constants = {"factor": np.array(factor), "m": np.array([-2e4, 0.0, 0.0]), "w": np.array([[1.0], [2.0], [3.0]])}
+    agree(
+        builders.model(nodes, {"x": ["N", 3]}, ["y"], constants), {"x": np.array([[1.0, -1.0, 0.0], [-1.0, 0.5, 1.0]])}
+    )
+
+
+def test_a_choice_of_constant_scores_is_no_mask_of_all() -> None:
+    nodes = [
+        helper.make_node("Less", ["x", "zero"], ["b"]),
+        helper.make_node("Where", ["b", "plain", "masked"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["p"]),
+        helper.make_node("MatMul", ["p", "w"], ["y"]),
+    ]
+    constants = {
+        "zero": np.array(0.0), "plain": np.zeros(3), "masked": np.array([-1e9, 0.0, 0.0]),
+        "w": np.array([[1.0], [2.0], [3.0]]),
+    }  # fmt: skip
+    agree(
+        builders.model(nodes, {"x": ["N", 3]}, ["y"], constants), {"x": np.array([[-1.0, 1.0, 1.0], [1.0, -1.0, 1.0]])}
+    )
+
+
+def test_an_input_of_real_numbers_that_masks_holds_nothing_but_0_and_1() -> None:
+    nodes = [
+        helper.make_node("Mul", ["z", "least"], ["m"]),
+        helper.make_node("Add", ["x", "m"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["p"]),
+        helper.make_node("Neg", ["p"], ["y"]),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 3], "z": ["N", 3]}, ["y"], {"least": np.array(-1e4)})
+    model = load(covey.compile(proto, input_range={"x": (-1, 1), "z": (0, 1)}))
+    run_clear(model, {"x": np.zeros((1, 3)), "z": np.array([[0.0, 1.0, 0.0]])})
+    with pytest.raises(covey.DataError, match=r"'z' holds 0.0001 .*: give whole numbers from 0 to 1"):
+        run_clear(model, {"x": np.zeros((1, 3)), "z": np.array([[0.0, 1e-4, 0.0]])})

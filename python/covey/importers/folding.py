@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from covey.ir import Value
 
 def evaluate(node: onnx.NodeProto, name: str, opset: int, operands: dict[str, npt.NDArray[Any]]) -> list[Any]:
     """The node's outputs for constant operands, by ONNX's own reference implementation."""
+    if node.op_type in ("Softmax", "LogSoftmax", "Hardmax") and opset < 13:
+        return _of_rows(node, name, operands)
     inputs = [
         helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
         for key, value in operands.items()
@@ -33,6 +36,18 @@ def evaluate(node: onnx.NodeProto, name: str, opset: int, operands: dict[str, np
         ) from None
 
 
-def shape_of(scope: Scope, value: Value, start: int, end: int | None) -> npt.NDArray[np.int64]:
-    """What `Shape` gives for an activation; the batch size is its stand-in."""
-    return np.array(scope.dims(value), dtype=np.int64)[start:end]
+def _of_rows(node: onnx.NodeProto, name: str, operands: dict[str, npt.NDArray[Any]]) -> list[Any]:
+    """Before opset 13 all dimensions from the axis on are one row; the reference implementation has the later rule."""
+    ((key, array),) = operands.items()
+    axis = next((int(each.i) for each in node.attribute if each.name == "axis"), 1)
+    if not -array.ndim <= axis <= array.ndim:
+        raise UnsupportedError(name, node.op_type, f"its axis {axis} is none of its operand's", "repair the model")
+    first = prod(array.shape[: axis + array.ndim if axis < 0 else axis])
+    of_rows = helper.make_node(node.op_type, node.input, node.output, axis=1)
+    (result,) = evaluate(of_rows, name, 13, {key: array.reshape(first, -1) if first else array.reshape(0, 0)})
+    return [np.asarray(result).reshape(array.shape)]
+
+
+def shape_of(scope: Scope, value: Value, start: int, end: int | None, batch: int) -> npt.NDArray[np.int64]:
+    """What `Shape` gives for an activation; `batch` stands for the number of samples."""
+    return np.array(scope.dims(value, batch), dtype=np.int64)[start:end]

@@ -7,10 +7,12 @@ Nodes are taken in order. Those that depend on constants only are evaluated; the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx.inliner
 from onnx import helper, numpy_helper
@@ -20,11 +22,13 @@ from covey.errors import ModelError, NodeError
 from covey.importers import loops, moved
 from covey.importers.folding import evaluate, shape_of
 from covey.importers.onnx_node import (
+    BATCH,
     IMPORTERS,
     ML_DOMAIN,
     ML_IMPORTERS,
     MS_DOMAIN,
     MS_IMPORTERS,
+    OTHER_BATCH,
     Importer,
     OnnxNode,
     Scope,
@@ -37,6 +41,9 @@ OLDEST_OPSET = 6
 
 _OF_LABELS = {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "ZipMap"}
 """What models do with class labels before they give them."""
+
+_ORDERING = {"Clip", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min"}
+"""What may give the same for two batch sizes, and something else for others."""
 
 _DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: DType.FLOAT,
@@ -256,13 +263,12 @@ class _Importer:
         if proto.domain not in ("", "ai.onnx"):
             return False
         if proto.op_type == "Shape" and not node.is_constant(0):
-            value = self._known(node)
-            end = node.attribute("end")
-            scope.constants[proto.output[0]] = shape_of(scope, value, int(node.attribute("start", 0)), end)
+            value, end = self._known(node), node.attribute("end")
+            self._of_batch(node, lambda batch: shape_of(scope, value, int(node.attribute("start", 0)), end, batch))
             return True
         if proto.op_type == "Size" and not node.is_constant(0):
-            size = np.prod(shape_of(scope, self._known(node), 0, None))
-            scope.constants[proto.output[0]] = np.asarray(size)
+            value = self._known(node)
+            self._of_batch(node, lambda batch: np.asarray(np.prod(shape_of(scope, value, 0, None, batch))))
             return True
         operands = [operand for operand in proto.input if operand]
         if any(operand not in scope.constants for operand in operands) or _random(proto):
@@ -273,7 +279,33 @@ class _Importer:
             if not isinstance(result, np.ndarray | np.generic):
                 raise node.unsupported("its constant result is no tensor", "simplify the model first")
             scope.constants[output] = np.asarray(result)
+        if any(operand in scope.folded_again for operand in operands):
+            self._fold_again(proto, node, known)
         return True
+
+    def _of_batch(self, node: OnnxNode, made: Callable[[int], npt.NDArray[Any]]) -> None:
+        """Make a constant that may depend on the batch size."""
+        scope, name = self.scope, node.outputs[0]
+        scope.constants[name], scope.folded_again[name] = made(BATCH), made(OTHER_BATCH)
+        self._forget_equal([name])
+
+    def _fold_again(self, proto: onnx.NodeProto, node: OnnxNode, known: dict[str, Any]) -> None:
+        """Evaluate a node for the other batch size, too."""
+        scope, names = self.scope, [output for output in proto.output if output]
+        others = {operand: scope.folded_again.get(operand, array) for operand, array in known.items()}
+        results: list[Any] = [None] * len(names)
+        if proto.op_type not in _ORDERING and not any(array is None for array in others.values()):
+            with suppress(NodeError):
+                results = [np.asarray(each) for each in evaluate(proto, node.name, scope.opset, others)]
+        scope.folded_again.update(zip(names, results, strict=True))
+        self._forget_equal(names)
+
+    def _forget_equal(self, names: list[str]) -> None:
+        """Forget that constants come from the batch size where it has no bearing on them."""
+        for name in names:
+            other = self.scope.folded_again[name]
+            if other is not None and np.array_equal(other, self.scope.constants[name]):
+                del self.scope.folded_again[name]
 
     def _known(self, node: OnnxNode) -> Value:
         """The operand of a node that asks for its shape, wherever its batch is."""

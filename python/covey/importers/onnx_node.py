@@ -22,6 +22,9 @@ from covey.ir import DType, Graph, Node, Op, Value
 BATCH = 7919
 """Stands for the batch size while shape arithmetic of the model is folded: a prime, so products show."""
 
+OTHER_BATCH = 13
+"""Another, with which constants that may depend on the batch size are folded again: those that differ do."""
+
 MOST_ELEMENTS = 1 << 26
 """Most elements of one sample of a value: no network has more, a broken model may."""
 
@@ -74,6 +77,8 @@ class Scope:
     graph: Graph
     opset: int
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    folded_again: dict[str, npt.NDArray[Any] | None] = field(default_factory=dict)
+    """Constants that come from the batch size, as `OTHER_BATCH` makes them; None where it makes none."""
     aliases: dict[str, str] = field(default_factory=dict)
     exported_batch: int | None = None
     used: set[str] = field(default_factory=set)
@@ -99,9 +104,17 @@ class Scope:
         """The graph's value that the ONNX name stands for, if it is one."""
         return self.graph.values.get(self.aliases.get(name, name))
 
-    def dims(self, value: Value) -> list[int]:
+    def dims(self, value: Value, batch: int = BATCH) -> list[int]:
         """All dimensions of a value, with the stand-in for the batch size if its place is certain."""
-        return value.dims(1 if value.name in self.otherwise else BATCH)
+        return value.dims(1 if value.name in self.otherwise else batch)
+
+    def depends_on_batch(self, name: str) -> npt.NDArray[np.bool_]:
+        """Which elements of a constant depend on the batch size; how many of them there are may, too."""
+        one, other = self.constants[name], self.folded_again.get(name, self.constants[name])
+        if other is None or one.ndim != other.ndim:
+            return np.ones(one.shape, dtype=bool)
+        common = tuple(slice(0, min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))
+        return np.asarray(one[common] != other[common])
 
 
 @dataclass
@@ -165,15 +178,20 @@ class OnnxNode:
         """Whether the operand is known at compile time."""
         return self.has(index) and self.inputs[index] in self.scope.constants
 
-    def constant(self, index: int, what: str) -> npt.NDArray[Any]:
-        """The operand's value at compile time. Refuses operands that depend on the network's input."""
+    def constant(self, index: int, what: str, *, sizes: bool = False) -> npt.NDArray[Any]:
+        """The operand's value at compile time. Refuses operands that depend on the network's input.
+
+        Only `sizes` may depend on the number of samples, which is not known before a run.
+        """
         if not self.is_constant(index):
             raise self.unsupported(f"its {what} must be a constant", "export the model with it fixed")
+        if not sizes and self.scope.depends_on_batch(self.inputs[index]).any():
+            raise self.unsupported(f"its {what} comes from the number of samples", "use a constant instead")
         return self.scope.constants[self.inputs[index]]
 
     def constant_integers(self, index: int, what: str) -> list[int]:
-        """A constant operand as integers."""
-        array = self.constant(index, what)
+        """A constant operand as integers, which may be sizes."""
+        array = self.constant(index, what, sizes=True)
         if array.dtype.kind not in "iub":
             raise ParameterError(self.name, self.op_type, f"its {what} has dtype {array.dtype}", "store it as int64")
         return [int(v) for v in np.atleast_1d(array).ravel()]

@@ -28,11 +28,16 @@ def _slice(node: OnnxNode) -> None:
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise node.unsupported(f"its starts {starts}, ends {ends}, axes {axes}, steps {steps} do not fit", "repair it")
     along: list[Sequence[int]] = [range(extent) for extent in x.shape]
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+    of_batch = np.zeros(len(starts), dtype=bool)
+    for index in (1, 2) if node.opset >= 10 else ():
+        of_batch |= node.scope.depends_on_batch(node.inputs[index]).ravel()
+    for number, (start, end, axis, step) in enumerate(zip(starts, ends, axes, steps, strict=True)):
         batch = max(BATCH, node.scope.exported_batch or 1)
         if axis in (0, -x.rank) and start == 0 and step == 1 and (end >= batch or end == node.scope.exported_batch):
             continue
         place = data_axis(node, x, axis)
+        if of_batch[number]:
+            raise node.unsupported("it cuts other dimensions by the number of samples", "use constants instead")
         size = x.shape[place]
         # ONNX clamps what lies outside; for negative steps "before the first" is -1, which `slice` would wrap.
         low, high = (0, size) if step > 0 else (-1, size - 1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from covey.errors import NodeError, ParameterError, UnsupportedError
 from covey.importers.onnx_node import LEAST
-from covey.ir import Graph, Node, Op, Value
+from covey.ir import DType, Graph, Node, Op, Value
 from covey.ops.add import Add
 from covey.ops.affine import Affine
 from covey.ops.comparison import Not
@@ -25,6 +25,8 @@ from covey.ops.sub import Sub
 from covey.ops.transpose import Transpose
 from covey.ops.where import Where
 from covey.ops.whole_numbers import Encode, Number
+
+_MOVES = Encode | Gather | Number | Reshape | Transpose
 
 
 def find_masks(graph: Graph) -> list[NodeError]:
@@ -68,6 +70,8 @@ def _taken(graph: Graph, softmax: Node) -> Mask | None:
         constant = graph.parameters[node.inputs[index]]
         mask = constant <= MASKING
         source = node.inputs[1 - index]
+        if mask.any() and _reaches(graph, source):
+            return None
         if mask.any():
             rest = np.where(mask, 0.0, constant)
             if rest.any() or graph.values[source].shape != graph.values[name].shape:
@@ -80,6 +84,19 @@ def _taken(graph: Graph, softmax: Node) -> Mask | None:
             return mask
         name = source
     return None
+
+
+def _reaches(graph: Graph, name: str) -> bool:
+    """Whether a constant makes a value so large that a mask does not leave its element out for certain."""
+    node = graph.producer(name)
+    while node is not None and isinstance(node.op, Add | Affine | Gather | Mul | Reshape | Sub | Transpose):
+        constants = [graph.parameters[each] for each in node.inputs if each in graph.parameters]
+        factor = abs(node.op.factor) if isinstance(node.op, Affine) else 0.0
+        if factor >= -MASKING or any((np.abs(constant) >= -MASKING).any() for constant in constants):
+            return True
+        operands = [each for each in node.inputs if each not in graph.parameters]
+        node = graph.producer(operands[0]) if len(operands) == 1 else None
+    return False
 
 
 def _find_secret(graph: Graph, softmax: Node) -> bool:
@@ -158,11 +175,19 @@ def _part(graph: Graph, softmax: Node) -> None:
 
 
 def _restrict(graph: Graph, mask: str) -> None:
-    """Let an input of whole numbers that is a mask hold nothing but 0 and 1."""
-    while (node := graph.producer(mask)) is not None and isinstance(node.op, Number | Encode | Reshape | Gather):
-        mask = node.inputs[0]
+    """Let an input that is a mask hold nothing but 0 and 1."""
+    mask = _root(graph, mask)
+    if mask in graph.inputs and graph.values[mask].dtype is DType.FLOAT:
+        graph.classes[mask] = (0,)
     if graph.classes.get(mask) == (0,):
         graph.truths.add(mask)
+
+
+def _root(graph: Graph, name: str) -> str:
+    """The value whose elements, or their opposites, moves and changes of type bring here."""
+    while (node := graph.producer(name)) is not None and (isinstance(node.op, _MOVES) or node.op == Affine(-1.0, 1.0)):
+        name = node.inputs[0]
+    return name
 
 
 def _computed(graph: Graph, reader: Node, op: Op, source: str) -> str:
@@ -201,11 +226,17 @@ def _kept(graph: Graph, name: str) -> str | None:
         if len(operands) != 1 or any(not (constant == constant.flat[0]).all() for constant in constants):
             break
         steps.append(node)
-        found = _ends(graph, steps, operands[0])
+        found = _ends(graph, steps, operands[0]) if _is_truth(graph, operands[0]) else None
         if found in ((MASKING, 0.0), (0.0, MASKING)):
             kept = (list(steps), operands[0], found == (0.0, MASKING))
         node = graph.producer(operands[0])
     return None if kept is None else _moved(graph, kept[0], moves, kept[1], opposite=kept[2])
+
+
+def _is_truth(graph: Graph, name: str) -> bool:
+    """Whether a value holds nothing but 0 and 1, or comes from an input, which is then given no others."""
+    name = _root(graph, name)
+    return name in graph.inputs or graph.values[name].dtype is not DType.FLOAT
 
 
 def _ends(graph: Graph, steps: list[Node], root: str) -> tuple[float, float]:

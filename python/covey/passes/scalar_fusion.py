@@ -27,7 +27,9 @@ ELEMENTWISE = (Add, Affine, Clip, Extreme, Mul, Relu, Scalar, Sub, TwoSlopes)
 MOST_NODES = 16
 """Functions are written out in no more nodes."""
 
-PLACES = np.linspace(-12.0, 12.0, 481)
+_FAR = 2.0 ** np.arange(4, 21)
+PLACES = np.concatenate([-_FAR[::-1], np.linspace(-12.0, 12.0, 481), _FAR])
+"""Where functions are compared: densely where they bend, and far out, where a Clip may bend them."""
 
 TOLERANCE = 2e-6
 """What float32 constants may be off by."""
@@ -109,7 +111,9 @@ def _known(values: Array) -> Function | None:
     candidates = (*KNOWN, functions.swish(alpha)) if alpha else KNOWN
     for function in candidates:
         due = function(PLACES)
-        if (np.abs(values - due) <= TOLERANCE * (1 + np.abs(due))).all():
+        # Far out an exponential that is written out passes all numbers.
+        passes = (np.abs(PLACES) > 12.0) & ~np.isfinite(values)
+        if (passes | (np.abs(values - due) <= TOLERANCE * (1 + np.abs(due)))).all():
             return function
     return None
 
