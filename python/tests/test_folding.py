@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
@@ -85,3 +86,43 @@ def test_rows_of_constants_before_opset_13(op: str, axis: int | None) -> None:
     ]
     proto = builders.model(nodes, {"x": ["N", 4]}, ["y"], {"c": constant}, opset=11)
     agree(proto, {"x": np.random.default_rng(1).uniform(-1, 1, (3, 4))})
+
+
+def chosen(condition: Any) -> Any:
+    """An If between x and its negative."""
+    branches = [
+        helper.make_graph([helper.make_node(op, ["x"], ["z"])], op, [], [helper.make_tensor_value_info("z", 1, None)])
+        for op in ("Relu", "Neg")
+    ]
+    nodes = [
+        helper.make_node("If", ["c"], ["t"], then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Add", ["t", "k"], ["y"]),
+    ]
+    return builders.model(nodes, {"x": ["N", 4]}, ["y"], {"c": condition, "k": np.array(0.25)})
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_the_branch_that_is_always_taken(condition: bool) -> None:
+    agree(chosen(np.array(condition)), {"x": np.random.default_rng(0).uniform(-1, 1, (3, 4))})
+
+
+def test_a_branch_that_depends_on_the_input_is_refused() -> None:
+    proto = chosen(np.array(True))
+    del proto.graph.initializer[0]
+    proto.graph.input.append(helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, ["N"]))
+    with pytest.raises(covey.UnsupportedError, match="its condition depends on the network's input; use Where"):
+        covey.compile(proto, input_range=(-1, 1))
+
+
+def test_numbers_that_the_network_counts() -> None:
+    nodes = [
+        helper.make_node("Greater", ["x", "zero"], ["b"]),
+        helper.make_node("Cast", ["b"], ["i"], to=onnx.TensorProto.INT64),
+        helper.make_node("ReduceSum", ["i", "axes"], ["n"], keepdims=0),
+        helper.make_node("Greater", ["n", "two"], ["m"]),
+        helper.make_node("Cast", ["m"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    constants = {"zero": np.array(0.0), "axes": np.array([1]), "two": np.array(2)}
+    agree(
+        builders.model(nodes, {"x": ["N", 4]}, ["y"], constants), {"x": np.random.default_rng(0).uniform(-1, 1, (8, 4))}
+    )

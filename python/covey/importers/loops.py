@@ -1,7 +1,7 @@
-"""Loops whose number of runs is known: the nodes of the body, once for each run.
+"""Control flow that is known: the nodes of a loop's body, once for each run, and those of the branch that is taken.
 
-Keras writes GRU and SimpleRNN so. Whether a run comes must be known when the model is compiled, which it is of loops
-that count their runs.
+Keras writes GRU and SimpleRNN so, and PyTorch what depends on the rank of a tensor. Whether a run comes must be known
+when the model is compiled, which it is of loops that count their runs.
 """
 
 from __future__ import annotations
@@ -51,6 +51,22 @@ def unroll(loop: OnnxNode, import_node: ImportNode) -> None:
         runs += 1
     _results(loop, states, gathered, import_node)
     loop.note(f"its body {runs} times")
+
+
+def choose(node: OnnxNode, import_node: ImportNode) -> None:
+    """Import the branch of an If that is taken. Raises `UnsupportedError`."""
+    if not node.is_constant(0):
+        raise node.unsupported(
+            "its condition depends on the network's input", "use Where, which computes both branches"
+        )
+    taken = "then_branch" if _number(node, node.constant(0, "condition")) else "else_branch"
+    branch = node.attribute(taken)
+    if branch is None or len(branch.output) != len(node.outputs):
+        raise node.unsupported(f"its {taken} does not give what it does", "repair the model")
+    if any(attribute.type == AttributeProto.GRAPH for each in branch.node for attribute in each.attribute):
+        raise node.unsupported("its branch has control flow of its own", FLAT)
+    _results(node, _run(node, branch, {}, 0, import_node), [], import_node)
+    node.note(f"its {taken}, which is always taken")
 
 
 def _number(loop: OnnxNode, array: npt.NDArray[Any]) -> int:

@@ -239,6 +239,9 @@ class _Importer:
             elif proto.op_type == "Loop" and proto.domain in ("", "ai.onnx"):
                 loops.unroll(node, self._node)
                 self._note(node, Status.REWRITTEN, node.rewritten or "")
+            elif proto.op_type == "If" and proto.domain in ("", "ai.onnx"):
+                loops.choose(node, self._node)
+                self._note(node, Status.REWRITTEN, node.rewritten or "")
             elif self._fold(proto, node):
                 self._note(node, Status.REWRITTEN, "constant, evaluated at compile time")
             else:

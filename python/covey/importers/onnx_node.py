@@ -285,6 +285,8 @@ class OnnxNode:
         array = self.constant(index, what)
         if masking and array.dtype.kind == "f" and np.isneginf(array).any():
             array = np.where(np.isneginf(array), LEAST, array.astype(np.float64))
+        if array.dtype.kind in "iu":  # so is the activation, which the network has counted
+            array = array.astype(np.float64)
         array = self.finite(array, what, self.inputs[index])
         axis = self._old_axis(activation, array)
         if axis is not None:

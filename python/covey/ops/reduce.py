@@ -15,6 +15,7 @@ from covey.ops.average_pool import AveragePool, SumPool, whole_map
 from covey.ops.max_pool import MaxPool
 from covey.ops.reshape import Reshape
 from covey.ops.transpose import Transpose
+from covey.ops.whole_numbers import Number
 from covey.ops.window import MOST_STEPS, Window
 
 Pool = type[AveragePool] | type[SumPool] | type[MaxPool]
@@ -50,7 +51,9 @@ def _mean_aten(node: TorchNode) -> None:
 
 
 def _reduce(node: OnnxNode, pool: Pool, *, negated: bool = False) -> None:
-    x = node.activation(0)
+    x = node.activation(0, index_allowed=True)
+    counts = x.dtype is DType.BOOL
+    x = node.emit(Number(), [x], output=f"{node.outputs[0]}.numbers") if counts else node.activation(0)
     places, keep = read_axes(node, x)
     if not places:
         node.alias(x)
@@ -139,8 +142,6 @@ def _reduce_aten(node: TorchNode, operator: str) -> None:
     x, axes = node.activation("self"), node.integers("dim")
     if not axes:
         raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
-    if x.dtype is DType.BOOL:
-        x = node.apply("Cast", x, to=1, suffix="numbers")
     node.become(operator, x, np.array(axes), keepdims=int(node.flag("keepdim")))
 
 

@@ -47,7 +47,7 @@ def _resize(node: OnnxNode) -> None:
     dims = (1, *x.shape)
     scales, sizes = [1.0] * x.rank, list(dims)
     regions = _regions(node, x, axes) if mode == CROP else [WHOLE] * x.rank
-    if node.has(3) and node.constant(3, "sizes").size:
+    if node.has(3) and node.constant(3, "sizes", sizes=True).size:
         given = node.constant_integers(3, "sizes")
         if len(given) != len(axes):
             raise node.unsupported(f"its sizes {given} do not fit {x}", "repair the model")
