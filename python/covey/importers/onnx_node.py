@@ -110,7 +110,10 @@ class Scope:
 
     def depends_on_batch(self, name: str) -> npt.NDArray[np.bool_]:
         """Which elements of a constant depend on the batch size; how many of them there are may, too."""
-        one, other = self.constants[name], self.folded_again.get(name, self.constants[name])
+        one = self.constants[name]
+        if name not in self.folded_again:
+            return np.zeros(one.shape, dtype=bool)
+        other = self.folded_again[name]
         if other is None or one.ndim != other.ndim:
             return np.ones(one.shape, dtype=bool)
         common = tuple(slice(0, min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))
@@ -285,8 +288,6 @@ class OnnxNode:
         array = self.constant(index, what)
         if masking and array.dtype.kind == "f" and np.isneginf(array).any():
             array = np.where(np.isneginf(array), LEAST, array.astype(np.float64))
-        if array.dtype.kind in "iu":  # so is the activation, which the network has counted
-            array = array.astype(np.float64)
         array = self.finite(array, what, self.inputs[index])
         axis = self._old_axis(activation, array)
         if axis is not None:

@@ -13,6 +13,7 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Graph, Value
 from covey.ops.add import Add
+from covey.ops.average_pool import SumPool
 from covey.ops.comparison import Less
 from covey.ops.dense import Dense
 from covey.ops.gather import ABSENT, Gather, pick
@@ -34,7 +35,7 @@ def counted(graph: Graph, name: str) -> Interval | None:
     if isinstance(node.op, Number) and graph.values[node.inputs[0]].dtype is DType.BOOL:
         zeros = np.zeros((1, *graph.values[name].shape))
         return Interval(zeros, zeros + 1.0)
-    if not isinstance(node.op, Add | Dense | Gather | Mul | Reshape | Sub | Transpose):
+    if not isinstance(node.op, Add | Dense | Gather | Mul | Reshape | Sub | SumPool | Transpose):
         return None
     spans = [
         _constant(graph.parameters[each]) if each in graph.parameters else counted(graph, each) for each in node.inputs
