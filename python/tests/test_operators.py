@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -141,6 +142,64 @@ def test_matmul_of_two_activations() -> None:
 def test_arithmetic_with_a_constant(op: str, shape: tuple[int, ...]) -> None:
     constant = np.asarray(np.random.default_rng(0).uniform(0.5, 2, shape))
     agree(builders.single(op, ["N", 3, 4, 5], {"k": constant}), image(2, 3, 4, 5))
+
+
+ONE = np.full((1, 1, 1), 0.5)
+
+
+def compared(op: str, constant: np.ndarray) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node(op, ["x", "k"], ["b"], name="the_node"),
+        helper.make_node("Cast", ["b"], ["y"], to=TensorProto.FLOAT),
+    ]
+    return builders.model(nodes, {"x": ["N", 4]}, ["y"], {"k": constant})
+
+
+def chosen(condition: np.ndarray) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("Where", ["k", "x", "n"], ["y"], name="the_node"),
+    ]
+    return builders.model(nodes, {"x": ["N", 4]}, ["y"], {"k": condition})
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        *(builders.single(op, ["N", 4], {"k": ONE}) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu")),
+        *(builders.single("MatMul", ["N", 4], {"k": np.ones(shape)}) for shape in ((1, 4, 5), (1, 1, 4, 5))),
+        builders.model(
+            [helper.make_node("MatMul", ["k", "x"], ["y"], name="the_node")],
+            {"x": ["N", 3, 4]},
+            ["y"],
+            {"k": np.ones((1, 1, 2, 3))},
+        ),
+        *(compared(op, ONE) for op in ("Less", "Greater", "Equal", "LessOrEqual")),
+        chosen(np.ones((1, 1, 4), dtype=bool)),
+        builders.single("Pow", ["N", 4], {"k": ONE * 4}),
+    ],
+    ids=lambda proto: proto.graph.node[-1].op_type if isinstance(proto, onnx.ModelProto) else None,
+)
+def test_constants_that_raise_the_rank_are_refused(proto: onnx.ModelProto) -> None:
+    """Their dimensions would stand in front of the batch."""
+    with pytest.raises(covey.UnsupportedError, match=r"has more dimensions than x|differs between samples"):
+        import_model(proto)
+
+
+@pytest.mark.parametrize("exponent", [1.0, 2.0, 3.0, 0.5])
+@pytest.mark.parametrize("shape", [(1, 4, 1), (4, 1), (1,), ()])
+def test_the_shape_of_an_exponent_counts(shape: tuple[int, ...], exponent: float) -> None:
+    nodes = [helper.make_node("Pow", ["x", "k"], ["p"]), helper.make_node("Neg", ["p"], ["y"])]
+    proto = builders.model(nodes, {"x": ["N", 1, 3]}, ["y"], {"k": np.full(shape, exponent)})
+    agree(proto, {"x": np.abs(image(2, 1, 3)["x"]) + 0.25})
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3,)])
+def test_an_exponent_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
+    node = helper.make_node("Pow", ["x", "k"], ["y"], name="the_node")
+    proto = builders.model([node], {"x": ["N", 4]}, {"y": ["N", 4]}, {"k": np.full(shape, 2.0)})
+    with pytest.raises(covey.UnsupportedError, match=r"its exponent of shape .* does not fit x"):
+        import_model(proto)
 
 
 def test_constant_minus_activation_and_negation() -> None:

@@ -49,11 +49,11 @@ def of_one_sample(constant: npt.NDArray[Any], rank: int, batch: int | None = Non
     """A constant beside an activation of `rank` dimensions, without the first where all samples have the same.
 
     If the model was exported with a fixed `batch`, rows of another number are not its samples: they would repeat it.
+    One of more dimensions stays as it is: it would give all results those dimensions, in front of the batch.
     """
-    while constant.ndim >= rank and constant.shape[0] == 1:
-        constant = constant[0]
-    of_samples = constant.ndim == rank and (batch is None or constant.shape[0] in (batch, BATCH))
-    if of_samples and (constant == constant[:1]).all():
+    rows = constant.shape[0] if constant.ndim == rank else 0
+    of_samples = rows > 0 and (batch is None or rows in (batch, BATCH))
+    if rows == 1 or (of_samples and (constant == constant[:1]).all()):
         constant = constant[0]
     return constant
 
@@ -293,12 +293,21 @@ class OnnxNode:
         if axis is not None:
             array = array.reshape(*array.shape, *(1,) * (activation.rank - axis - array.ndim))
         array = of_one_sample(array, activation.rank, self.scope.exported_batch)
-        if array.ndim >= activation.rank:
+        if array.ndim > activation.rank:
+            raise self.more_dimensions(what, array, activation)
+        if array.ndim == activation.rank:
             raise self.unsupported(
                 f"its {what} of shape {list(array.shape)} differs between samples of a batch",
                 "make it independent of the batch",
             )
         return self.parameter(array, self.inputs[index])
+
+    def more_dimensions(self, what: str, array: npt.NDArray[Any], activation: Value) -> UnsupportedError:
+        """The error for a constant that would put dimensions in front of the batch."""
+        shape = list(array.shape)
+        return self.unsupported(
+            f"its {what} of shape {shape} has more dimensions than {activation}", "reshape it to at most as many"
+        )
 
     def _old_axis(self, activation: Value, array: Array) -> int | None:
         """Where the constant's first dimension stands before opset 7, where a node may name it."""

@@ -195,7 +195,8 @@ def _equal(node: OnnxNode) -> None:
     numbers = node.scope.activation(node.inputs[0])
     if numbers is not None and node.is_constant(1) and node.scope.graph.holds_input(numbers.name):
         constant = node.constant(1, "second operand")
-        if constant.size == 1 and float(constant.item()).is_integer() and constant.item() >= 0:
+        single = constant.size == 1 and constant.ndim <= numbers.rank
+        if single and float(constant.item()).is_integer() and constant.item() >= 0:
             node.emit(Is(int(constant.item())), [node.whole_numbers(0, "first operand")], dtype=DType.BOOL)
             return
     node.emit(Equal(), _operands(node), dtype=DType.BOOL)

@@ -106,7 +106,9 @@ def _constant(node: OnnxNode) -> tuple[Value, npt.NDArray[np.bool_]] | None:
     (index,) = constants
     x = node.boolean(1 - index, "operand")
     array = of_one_sample(node.constant(index, "constant").astype(bool), x.rank)
-    if array.ndim >= x.rank:
+    if array.ndim > x.rank:
+        raise node.more_dimensions("constant", array, x)
+    if array.ndim == x.rank:
         raise node.unsupported("its constant differs between samples", "make it independent of the batch")
     return x, array
 

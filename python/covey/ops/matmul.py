@@ -107,9 +107,11 @@ def _stretched(node: OnnxNode, x: Value, y: Value) -> list[Value]:
     ]
 
 
-def _constant(node: OnnxNode, index: int, what: str) -> Array:
-    """Without dimensions of size 1 in front, one of which may stand for the batch."""
+def _constant(node: OnnxNode, index: int, what: str, x: Value) -> Array:
+    """Without dimensions of size 1 in front, one of which may stand for the batch of x."""
     array = node.weights(index, what)
+    if array.ndim > x.rank:
+        raise node.more_dimensions(what, array, x)
     while array.ndim > 2 and array.shape[0] == 1:
         array = array[0]
     return array
@@ -117,7 +119,7 @@ def _constant(node: OnnxNode, index: int, what: str) -> Array:
 
 def _times_constant(node: OnnxNode) -> None:
     x = node.activation(0, "input A")
-    weight = _constant(node, 1, "input B")
+    weight = _constant(node, 1, "input B", x)
     if weight.ndim == 2:
         node.emit(Dense(), [x, node.parameter(weight, node.inputs[1])])
     elif weight.ndim == 1:
@@ -139,7 +141,7 @@ def _constant_times(node: OnnxNode) -> None:
         raise node.unsupported(
             "its product with a constant from the left runs over the batch", "multiply from the right"
         )
-    weight = _constant(node, 0, "input A")
+    weight = _constant(node, 0, "input A", x)
     if weight.ndim > 2:
         _check_stack(node, x, weight, "input A", weight.shape[-1], -2)
         _stack(node, x, weight, node.inputs[0])

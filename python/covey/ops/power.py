@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from covey.functions import RECIPROCAL, RSQRT, SQRT, power
-from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
+from covey.ir import Value
 from covey.ops.mul import Mul
 from covey.ops.scalar import Scalar
+from covey.ops.tile import expand_to
 
 NAMED = {0.5: SQRT, -0.5: RSQRT, -1.0: RECIPROCAL}
 """Exponents whose functions have names of their own."""
@@ -18,12 +20,13 @@ NAMED = {0.5: SQRT, -0.5: RSQRT, -1.0: RECIPROCAL}
 def _pow(node: OnnxNode) -> None:
     x = node.activation(0, "base")
     exponents = np.unique(node.constant(1, "exponent").astype(np.float64))
-    exponent = float(exponents[0])
+    exponent = float(exponents[0]) if exponents.size else 0.0
     if exponents.size != 1 or exponent == 0.0 or not np.isfinite(exponent):
         shown = ", ".join(f"{each:g}" for each in exponents[:4])
         raise node.unsupported(
             f"it raises to the power {shown}", "only one power for all elements is supported, and none of 0"
         )
+    x = _stretched(node, x)
     if exponent == 1.0:
         node.alias(x)
         node.note("removed: it raises to the power 1")
@@ -34,6 +37,24 @@ def _pow(node: OnnxNode) -> None:
         node.note("a product of the value with itself")
     else:
         node.emit(Scalar(NAMED.get(exponent) or power(exponent)), [x])
+
+
+def _stretched(node: OnnxNode, x: Value) -> Value:
+    """The base in the shape that it and the exponent broadcast to."""
+    array = node.constant(1, "exponent")
+    if array.ndim > x.rank:
+        raise node.more_dimensions("exponent", array, x)
+    shape = array.shape
+    try:
+        if array.ndim == x.rank:
+            if shape[0] not in (1, BATCH, node.scope.exported_batch):
+                raise ValueError
+            shape = shape[1:]
+        target = tuple(np.broadcast_shapes(x.shape, shape))
+    except ValueError:
+        reason = f"its exponent of shape {list(array.shape)} does not fit {x}"
+        raise node.unsupported(reason, "make it one number") from None
+    return expand_to(node, x, target, f"{node.outputs[0]}.expanded")
 
 
 @from_torch("aten.pow.Tensor_Scalar", "aten.square.default")
