@@ -68,6 +68,43 @@ def test_two_classes_with_one_score(how: str, positive: bool) -> None:
         assert "relu" not in operations(compiled)
 
 
+@pytest.mark.parametrize("how", ["NONE", "LOGISTIC"])
+def test_one_base_value_for_one_score(how: str) -> None:
+    """As scikit-learn's and XGBoost's models of two classes have it."""
+    lists = ensembles.attributes(
+        [ensembles.Branch(0, "BRANCH_LEQ", 0.5, np.array([-0.3]), np.array([0.7]))], "class", 1
+    )
+    proto = ensembles.single(
+        "TreeEnsembleClassifier",
+        3,
+        labels=True,
+        classlabels_int64s=[0, 1],
+        post_transform=how,
+        **lists,
+        base_values=[0.2],
+    )
+    agree(proto, features(3))
+
+
+@pytest.mark.parametrize("changed", [{"class_ids": [1, 1]}, {"base_values": [0.2, 0.3]}, {"class_ids": [5, 5]}])
+@pytest.mark.parametrize("how", ["NONE", "LOGISTIC"])
+def test_other_scores_of_one_class_are_refused(how: str, changed: dict[str, Any]) -> None:
+    """What they mean for the other class, ONNX does not say."""
+    lists = ensembles.attributes([ensembles.Branch(0, "BRANCH_LEQ", 0.5, np.array([0.3]), np.array([0.7]))], "class", 1)
+    proto = ensembles.single(
+        "TreeEnsembleClassifier",
+        3,
+        labels=True,
+        classlabels_int64s=[0, 1],
+        post_transform=how,
+        **{**lists, **changed},
+    )
+    with pytest.raises(
+        covey.UnsupportedError, match=r"it scores class \d of two alone, with \d base values; score both"
+    ):
+        covey.compile(proto, input_range=(0, 1))
+
+
 @QUICK
 @given(st.integers(0, 10**6), st.integers(0, 6), st.sampled_from([16, 24, 32, 64]))
 def test_thresholds_are_exact_on_fixed_point_numbers(seed: int, bits: int, ring: int) -> None:

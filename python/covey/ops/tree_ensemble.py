@@ -62,10 +62,15 @@ def _tree_ensemble_classifier(node: OnnxNode) -> None:
     classes, name = scores.labels(node)
     ids = set(node.integers("class_ids") or [])
     if classes == 2 and len(ids) == 1:
-        # Both classes by one score, whichever of them the model names.
-        share = how == "NONE" and bool((node.numbers("class_weights") >= 0).all())
+        # Both classes by one score. Models give it to class 0, which then stands for the other.
         bases = node.numbers("base_values")
-        score = _emit(node, _forest(node, "class", 1), bases[-1:] if bases.size else np.zeros(1), f"{name}.second")
+        if ids != {0} or bases.size > 1:
+            raise node.unsupported(
+                f"it scores class {ids.pop()} of two alone, with {bases.size} base values",
+                "score both, or class 0 alone with one base value",
+            )
+        share = how == "NONE" and bool((node.numbers("class_weights") >= 0).all())
+        score = _emit(node, _forest(node, "class", 1), bases if bases.size else np.zeros(1), f"{name}.second")
         scores.finish_two(node, score, how, name, share=share)
         return
     forest, base = _forest(node, "class", classes), _base(node, classes)
@@ -170,7 +175,7 @@ def _leaf_weights(node: OnnxNode, kind: str, results: int, place: dict[tuple[int
         raise _damaged(node, "its lists of leaves differ in length")
     found = np.zeros((count, results))
     for result, weight, key in zip(ids, weights, zip(trees, nodes, strict=True), strict=True):
-        # A classifier may name the one class it scores by any number.
+        # Where there is but one class, its number may be any.
         column = 0 if results == 1 and kind == "class" else result
         if key not in place or not 0 <= column < results:
             raise _damaged(node, f"it has a weight for result {result} of node {key[1]} in tree {key[0]}")
