@@ -19,6 +19,7 @@ import interpreter
 from covey import reference
 from covey.comparison import float_reference
 from covey.importers.onnx import examine, import_model
+from covey.importers.sklearn import with_largest_sizes
 from covey.ir import Status
 from ensembles import agree, features, operations
 
@@ -187,14 +188,28 @@ def test_normalizer_at_the_end_is_left_to_the_owner() -> None:
 @pytest.mark.parametrize("ring", [32, 64])
 def test_normalizer_elsewhere_is_a_division(norm: str, ring: int) -> None:
     nodes = [
-        helper.make_node("Normalizer", ["x"], ["s"], name="the_node", domain=ensembles.ML, norm=norm),
+        helper.make_node("Normalizer", ["r" if norm == "MAX" else "x"], ["s"], domain=ensembles.ML, norm=norm),
         helper.make_node("Neg", ["s"], ["y"]),
     ]
+    if norm == "MAX":
+        nodes.insert(0, helper.make_node("Relu", ["x"], ["r"]))
     data = features(5)
     data[0] = 0.0
-    if norm == "MAX":  # onnxruntime takes the largest, the specification the largest size
-        data = np.abs(data)
     agree(ensembles.model(nodes, {"x": ["N", 5]}, {"y": FLOAT}), data, tolerance=3e-3, ring=ring)
+
+
+def test_the_largest_element_or_the_largest_size() -> None:
+    """scikit-learn divides by the latter, onnxruntime by the former."""
+    nodes = [
+        helper.make_node("Normalizer", ["x"], ["s"], name="the_node", domain=ensembles.ML, norm="MAX"),
+        helper.make_node("Neg", ["s"], ["y"]),
+    ]
+    proto = ensembles.model(nodes, {"x": ["N", 5]}, {"y": FLOAT})
+    with pytest.raises(covey.UnsupportedError, match=r"its norm is MAX: .*; use L1 or L2, or put a Relu before it"):
+        import_model(proto)
+    data = features(5)
+    (result,) = reference.outputs(import_model(with_largest_sizes(proto)), {"x": data})
+    np.testing.assert_allclose(result, -data / np.abs(data).max(axis=1, keepdims=True))
 
 
 # Labels

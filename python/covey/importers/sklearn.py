@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 
 from covey.errors import ModelError
+from covey.ops.normalizer import LARGEST_SIZE
 
 OPSETS = {"": 18, "ai.onnx.ml": 3}
 """What models are converted to: fixed, so that the same model gives the same program."""
@@ -56,6 +57,16 @@ def convert(model: Any) -> onnx.ModelProto:
             f"supports, or compile an .onnx file from elsewhere"
         ) from None
     assert isinstance(proto, onnx.ModelProto)
+    return with_largest_sizes(proto)
+
+
+def with_largest_sizes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Name the norm that scikit-learn divides by where ONNX has MAX, which runtimes read in two ways."""
+    for node in proto.graph.node:
+        if node.op_type == "Normalizer":
+            for attribute in node.attribute:
+                if attribute.name == "norm" and attribute.s == b"MAX":
+                    attribute.s = LARGEST_SIZE.encode()
     return proto
 
 

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from covey.functions import SIGMOID
 from covey.importers.onnx_node import ML_DOMAIN, OnnxNode, from_onnx
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lookup import clipped
 from covey.lowering import Lowered, Lowering
 from covey.ops.gather import data_axis
+from covey.ops.leaky_relu import TwoSlopes
 from covey.ops.quotient import Quotient
+from covey.ops.relu import Relu
+from covey.ops.scalar import Scalar
 from covey.ops.softmax import Softmax
 from covey.ops.transpose import Transpose
 
@@ -22,6 +26,11 @@ if TYPE_CHECKING:
     from covey.training.builder import Builder
 
 NORMS: dict[str, float] = {"MAX": np.inf, "L1": 1, "L2": 2}
+
+ABS = TwoSlopes(-1.0)
+
+LARGEST_SIZE = "MAX_ABS"
+"""What the importer of scikit-learn's models writes for MAX, which is the largest size there."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,19 @@ class Share(Quotient):
 
 @from_onnx("Normalizer", domain=ML_DOMAIN)
 def _normalizer(node: OnnxNode) -> None:
-    _emit(node, str(node.attribute("norm", "MAX")))
+    x, norm = node.activation(0), str(node.attribute("norm", "MAX"))
+    if norm == "MAX" and not _never_negative(node, x):
+        raise node.unsupported(
+            f"its norm is MAX: runtimes divide {x} by its largest element or by the largest size",
+            "use L1 or L2, or put a Relu before it",
+        )
+    _emit(node, "MAX" if norm == LARGEST_SIZE else norm)
+
+
+def _never_negative(node: OnnxNode, x: Value) -> bool:
+    """Whether the largest element is the largest size, too, by what computes it."""
+    producer = node.scope.graph.producer(x.name)
+    return producer is not None and (isinstance(producer.op, Relu | Softmax) or producer.op in (ABS, Scalar(SIGMOID)))
 
 
 @from_onnx("LpNormalization")
