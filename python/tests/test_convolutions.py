@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import builders
+import covey
 import interpreter
 from agreement import agree, image
 from covey import reference
@@ -85,6 +86,38 @@ def test_average_pool(window: dict[str, Any], ceil: bool, include: bool) -> None
     shape = (3, *sizes(window))
     options = {"ceil_mode": int(ceil), "count_include_pad": int(include)}
     agree(builders.single("AveragePool", ["N", *shape], opset=19, **options, **window), image(2, *shape))
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    ("size", "taken", "attributes"),
+    [
+        (5, False, {"auto_pad": "VALID", "ceil_mode": 1, "kernel_shape": [2], "strides": [2]}),
+        (6, True, {"auto_pad": "VALID", "ceil_mode": 1, "kernel_shape": [2], "strides": [2]}),
+        (6, False, {"auto_pad": "SAME_UPPER", "kernel_shape": [2], "dilations": [2]}),
+        (7, False, {"auto_pad": "SAME_LOWER", "kernel_shape": [1], "strides": [4]}),
+        (7, True, {"auto_pad": "SAME_LOWER", "kernel_shape": [1], "strides": [2]}),
+        (6, True, {"auto_pad": "SAME_UPPER", "kernel_shape": [3], "strides": [2]}),
+    ],
+)
+def test_automatic_pads_of_pools(op: str, size: int, taken: bool, attributes: dict[str, Any]) -> None:
+    proto = builders.single(op, ["N", 1, size], opset=19, **attributes)
+    if taken:
+        agree(proto, image(2, 1, size))
+        return
+    with pytest.raises(covey.UnsupportedError, match=r"its auto_pad .* differs between runtimes; export .* with pads"):
+        import_model(proto)
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_windows_short_of_their_strides(auto_pad: str) -> None:
+    weight = {"w": np.ones((1, 1, 2))}
+    proto = builders.single("ConvTranspose", ["N", 1, 5], weight, strides=[3], auto_pad=auto_pad)
+    with pytest.raises(covey.UnsupportedError, match="gives 15 elements where its windows reach 14; export"):
+        import_model(proto)
+    conv = builders.single("Conv", ["N", 1, 8], {"w": np.ones((1, 1, 1))}, strides=[4], auto_pad=auto_pad)
+    with pytest.raises(covey.UnsupportedError, match="over 8 elements differs between runtimes"):
+        import_model(conv)
 
 
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])

@@ -9,8 +9,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import builders
+import covey
 import interpreter
 from agreement import agree, image
+from covey.importers.onnx import import_model
 from covey.ops.gather import ABSENT, Gather
 
 
@@ -119,6 +121,39 @@ def test_resizing_a_region(mode: str, region: list[float]) -> None:
         "Resize", ["x", "region", "", "sizes"], ["y"], mode=mode, coordinate_transformation_mode="tf_crop_and_resize"
     )
     agree(builders.model([node], {"x": [2, 2, 5, 6]}, ["y"], constants, opset=19), image(2, 2, 5, 6))
+
+
+@pytest.mark.parametrize("scale", [1.4, 0.7, 0.6, 2.2])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "pytorch_half_pixel", "asymmetric"])
+@pytest.mark.parametrize("nearest", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+def test_scales_are_float32(scale: float, coordinates: str, nearest: str) -> None:
+    """Five times that of 1.4 is 7, and less than 7 in float64."""
+    how = {"mode": "nearest", "nearest_mode": nearest, "coordinate_transformation_mode": coordinates}
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], **how)
+    scales = np.array([1, 1, scale, 1], np.float32)
+    for size in (5, 7, 10):
+        proto = builders.model([node], {"x": ["N", 2, size, 1]}, ["y"], {"s": scales}, opset=19)
+        agree(proto, image(2, 2, size, 1))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_corners_of_a_part_of_an_element_are_refused(mode: str) -> None:
+    how = {"mode": mode, "coordinate_transformation_mode": "align_corners"}
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], **how)
+    proto = builders.model([node], {"x": ["N", 1, 5, 6]}, ["y"], {"s": np.array([1, 1, 1.5, 1.5])}, opset=19)
+    with pytest.raises(covey.UnsupportedError, match=r"it makes 5 elements 7\.5, .*; export the model with sizes"):
+        import_model(proto)
+
+
+@pytest.mark.parametrize(("scale", "taken"), [(0.5, True), (0.7, False)])
+def test_shrinking_before_opset_11(scale: float, taken: bool) -> None:
+    """onnxruntime rounds up then, and the operator does not say how to."""
+    proto = builders.single("Resize", ["N", 2, 6, 1], {"s": np.array([1, 1, scale, 1])}, opset=10)
+    if taken:
+        agree(proto, image(2, 2, 6, 1))
+        return
+    with pytest.raises(covey.UnsupportedError, match=r"runtimes round in two ways; export the model with opset 11"):
+        import_model(proto)
 
 
 def test_resize_before_opset_11_and_upsample() -> None:

@@ -158,6 +158,10 @@ FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
         lambda m, x: functional.interpolate(x, size=(5, 9), mode="bilinear", align_corners=True),
         IMAGE,
     ),
+    "bilinear, by a factor with corners": (
+        lambda m, x: functional.interpolate(x, scale_factor=1.7, mode="bilinear", align_corners=True),
+        IMAGE,
+    ),
     "bicubic": (lambda m, x: functional.interpolate(x, size=(13, 6), mode="bicubic"), IMAGE),
     "bilinear, smaller": (lambda m, x: functional.interpolate(x, (4, 3), mode="bilinear", antialias=True), IMAGE),
     "bicubic, smaller": (lambda m, x: functional.interpolate(x, (4, 3), mode="bicubic", antialias=True), IMAGE),

@@ -23,7 +23,7 @@ from covey.ops.conv import Conv2d
 from covey.ops.dense import Dense
 from covey.ops.gather import ABSENT
 from covey.ops.reshape import Reshape
-from covey.ops.window import STILL, Steps, Window, image_window, read_kernel, read_steps, torch_pooling
+from covey.ops.window import STILL, Steps, Window, image_window, read_pool, torch_pooling
 
 if TYPE_CHECKING:
     from covey.training.builder import Builder
@@ -259,7 +259,7 @@ def whole_map(x: Value) -> AveragePool:
 def _average_pool(node: OnnxNode) -> None:
     x = node.activation(0)
     rank = image_rank(node, x)
-    steps, declared = read_steps(node, read_kernel(node, rank), x.shape[1:])
+    steps, declared = read_pool(node, rank, x.shape[1:])
     counted = declared if node.flag("count_include_pad") else [0] * (2 * rank)
 
     def window(image: Steps, width: Steps, axes: tuple[int | None, int | None]) -> Op:

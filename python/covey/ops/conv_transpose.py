@@ -120,6 +120,11 @@ def _conv_transpose(node: OnnxNode) -> None:
             size = wanted[axis]
         elif auto in ("SAME_UPPER", "SAME_LOWER"):
             size = x.shape[axis + 1] * step.stride
+            if size > full:
+                raise node.unsupported(
+                    f"its auto_pad {auto} gives {size} elements where its windows reach {full}",
+                    "export the model with pads in the place of auto_pad",
+                )
         elif auto == "VALID":
             size = full
         if wanted is not None or auto != "NOTSET":

@@ -16,7 +16,7 @@ from covey.ir import Node, Op, Shape, Value, spatial
 from covey.lowering import Lowered, Lowering
 from covey.ops.average_pool import adaptive_pool, emit_global, image_rank, pool_rows, pool_volume
 from covey.ops.concat import Concat
-from covey.ops.window import STILL, Window, image_window, read_kernel, read_steps, torch_pooling
+from covey.ops.window import STILL, Window, image_window, read_pool, torch_pooling
 
 if TYPE_CHECKING:
     from covey.training.builder import Builder
@@ -88,7 +88,7 @@ def _max_pool(node: OnnxNode) -> None:
     node.ignore("storage_order")
     x = node.activation(0)
     rank = image_rank(node, x)
-    steps, _ = read_steps(node, read_kernel(node, rank), x.shape[1:])
+    steps, _ = read_pool(node, rank, x.shape[1:])
     if rank == 1:
         pool_rows(node, x, MaxPool(image_window(STILL, steps[0])))
     elif rank == 2:

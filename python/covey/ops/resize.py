@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,13 +35,7 @@ def _resize(node: OnnxNode) -> None:
     x = node.activation(0)
     if node.opset < 11:
         scales = _finite(node, node.constant(1, "scales"))
-        _emit(
-            node,
-            x,
-            scales,
-            [int(np.floor(s * k)) for s, k in zip((1, *x.shape), scales, strict=False)],
-            "asymmetric",
-        )
+        _emit(node, x, scales, list(map(_size, (1, *x.shape), scales)), "asymmetric")
         return
     mode = node.attribute("coordinate_transformation_mode", "half_pixel")
     axes = [axis % x.rank for axis in node.integers("axes") or range(x.rank)]
@@ -65,8 +60,19 @@ def _resize(node: OnnxNode) -> None:
             raise node.unsupported(f"its scales {given_scales} do not fit {x}", "repair the model")
         for axis, scale in zip(axes, given_scales, strict=True):
             first, last = regions[axis]
-            scales[axis], sizes[axis] = scale, int(np.floor(dims[axis] * (last - first) * scale))
+            scales[axis], sizes[axis] = scale, _size(dims[axis] * (last - first), scale)
     _emit(node, x, scales, sizes, mode, regions)
+
+
+def _type_of(scale: float) -> type[np.floating[Any]]:
+    """What a scale is computed with: numbers of its own type."""
+    return np.float32 if np.float32(scale) == scale else np.float64
+
+
+def _size(size: float, scale: float) -> int:
+    """What a dimension becomes."""
+    number = _type_of(scale)
+    return int(np.floor(number(size) * number(scale)))
 
 
 def _finite(node: OnnxNode, given: Array) -> list[float]:
@@ -92,13 +98,7 @@ def _regions(node: OnnxNode, x: Value, axes: Sequence[int]) -> list[Region]:
 def _upsample(node: OnnxNode) -> None:
     x = node.activation(0)
     scales = _finite(node, node.constant(1, "scales") if node.has(1) else np.array(node.attribute("scales", [])))
-    _emit(
-        node,
-        x,
-        scales,
-        [int(np.floor(s * k)) for s, k in zip((1, *x.shape), scales, strict=False)],
-        "asymmetric",
-    )
+    _emit(node, x, scales, list(map(_size, (1, *x.shape), scales)), "asymmetric")
 
 
 def _emit(
@@ -120,7 +120,7 @@ def _emit(
     changed = {
         axis: _region_places(region, size, result)
         if coordinates == CROP
-        else _places(node, size, result, scale, coordinates)
+        else _places(node, size, result, scale, coordinates, _type_of(scale) if mode == "nearest" else np.float64)
         for axis, (size, result, scale, region) in enumerate(
             zip(x.shape, sizes[1:], scales[1:], regions[1:], strict=True)
         )
@@ -134,6 +134,11 @@ def _emit(
         node.ignore("antialias", "cubic_coeff_a", "exclude_outside")
         along = [list(range(size)) for size in x.shape]
         for axis, places in changed.items():
+            if node.opset < 11 and scales[axis + 1] < 1 and (places != np.floor(places)).any():
+                raise node.unsupported(
+                    f"it takes elements of {x} at places that runtimes round in two ways",
+                    "export the model with opset 11 or newer",
+                )
             nearest = _nearest(node, places, x.shape[axis])
             gone = outside.get(axis, np.zeros(len(nearest), dtype=bool))
             along[axis] = [ABSENT if absent else place for place, absent in zip(nearest, gone, strict=True)]
@@ -158,20 +163,27 @@ def _emit(
     node.emit(Resample(tuple(steps)), [x])
 
 
-def _places(node: OnnxNode, size: int, result: int, scale: float, mode: str) -> Array:
+def _places(
+    node: OnnxNode, size: int, result: int, scale: float, mode: str, number: type[np.floating[Any]] = np.float64
+) -> Array:
     """Where each of `result` positions lies among `size` (the operator's formulas, in its order of operations)."""
-    at = np.arange(result, dtype=np.float64)
+    at, half, factor = np.arange(result, dtype=number), number(0.5), number(scale)
     exact = scale * size
     if mode == "half_pixel":
-        return (at + 0.5) / scale - 0.5
+        return np.asarray((at + half) / factor - half, dtype=np.float64)
     if mode == "half_pixel_symmetric":
-        return size / 2 * (1 - result / exact) + (at + 0.5) / scale - 0.5
+        return size / 2 * (1 - result / exact) + (np.arange(result, dtype=np.float64) + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel":
-        return (at + 0.5) / scale - 0.5 if result > 1 else np.zeros(1)
+        return np.asarray((at + half) / factor - half, dtype=np.float64) if result > 1 else np.zeros(1)
     if mode == "align_corners":
-        return at * (size - 1) / (exact - 1) if exact != 1 else np.zeros_like(at)
+        if abs(exact - result) > 1e-6 * result:
+            raise node.unsupported(
+                f"it makes {size} elements {exact:g}, whose corners runtimes align in two ways",
+                "export the model with sizes in the place of scales",
+            )
+        return np.arange(result, dtype=np.float64) * (size - 1) / max(1, result - 1)
     if mode == "asymmetric":
-        return at / scale
+        return np.asarray(at / factor, dtype=np.float64)
     raise node.unsupported(f"its coordinate_transformation_mode is '{mode}'", WAY_OUT)
 
 
@@ -268,4 +280,8 @@ def _resize_aten(node: TorchNode, **how: str | float) -> None:
         node.become("Resize", x, None, None, sizes, **how)
     else:
         factors = [float(factor) for factor in node.argument("scale_factors")]
+        if how["coordinate_transformation_mode"] == "align_corners":  # of whole sizes, in PyTorch
+            whole = [int(size * factor) for size, factor in zip(x.shape[1:], factors, strict=True)]
+            node.become("Resize", x, None, None, np.array([1, x.shape[0], *whole]), **how)
+            return
         node.become("Resize", x, None, np.array([1.0, 1.0, *factors]), **how)

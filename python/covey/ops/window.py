@@ -11,6 +11,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from covey._proto import program_pb2 as pb
+from covey.errors import UnsupportedError
 from covey.importers.onnx_node import OnnxNode
 from covey.importers.torch_node import TorchNode
 from covey.interval import Array
@@ -124,6 +125,28 @@ def image_window(height: Steps, width: Steps) -> Window:
     )
 
 
+def read_pool(node: OnnxNode, rank: int, sizes: Sequence[int]) -> tuple[list[Steps], list[int]]:
+    """`read_steps` of a pooling node. Refuses automatic pads that runtimes compute otherwise than ONNX says."""
+    steps, declared = read_steps(node, read_kernel(node, rank), sizes)
+    auto, ceil = node.attribute("auto_pad", "NOTSET"), node.flag("ceil_mode")
+    for step, size in zip(steps, sizes, strict=True):
+        odd = False
+        if auto == "VALID":
+            odd = ceil and _ceil(step, size) != step
+        elif auto in ("SAME_UPPER", "SAME_LOWER"):
+            odd = step.extent > step.kernel
+        if odd:
+            raise _odd(node, auto, size)
+    return steps, declared
+
+
+def _odd(node: OnnxNode, auto: str, size: int) -> UnsupportedError:
+    return node.unsupported(
+        f"its auto_pad {auto} with this window over {size} elements differs between runtimes",
+        "export the model with pads in the place of auto_pad",
+    )
+
+
 def read_steps(node: OnnxNode, kernel: Sequence[int], sizes: Sequence[int]) -> tuple[list[Steps], list[int]]:
     """How the window of a Conv or pooling node slides over an input of `sizes`, and the pads the model declares.
 
@@ -144,6 +167,10 @@ def read_steps(node: OnnxNode, kernel: Sequence[int], sizes: Sequence[int]) -> t
     if auto == "VALID":
         steps = [replace(step, before=0, after=0) for step in steps]
     elif auto != "NOTSET":
+        for step, size in zip(steps, sizes, strict=True):
+            # Windows that end elements before the input does would stand in its middle.
+            if _short(step, size) > 1:
+                raise _odd(node, auto, size)
         steps = [_same(step, size, auto == "SAME_LOWER") for step, size in zip(steps, sizes, strict=True)]
     declared = [step.before for step in steps] + [step.after for step in steps]
     if ceil and auto == "NOTSET":
@@ -178,9 +205,14 @@ def _positive(node: OnnxNode, name: str, rank: int) -> list[int]:
     return values
 
 
-def _same(steps: Steps, size: int, lower: bool) -> Steps:
+def _short(steps: Steps, size: int) -> int:
+    """How many elements are behind the last window if there is one for every stride; negative: padding."""
     positions = -(-size // steps.stride)
-    total = max(0, (positions - 1) * steps.stride + steps.extent - size)
+    return size - (positions - 1) * steps.stride - steps.extent
+
+
+def _same(steps: Steps, size: int, lower: bool) -> Steps:
+    total = max(0, -_short(steps, size))
     small, large = total // 2, total - total // 2
     return replace(steps, before=large if lower else small, after=small if lower else large)
 
