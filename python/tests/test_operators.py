@@ -273,6 +273,7 @@ def test_flatten(axis: int, shape: list[int]) -> None:
 
 
 def test_squeeze_and_unsqueeze() -> None:
+    agree(builders.single("Squeeze", ["N", 3, 1, 1], {"axes": np.zeros(0, dtype=np.int64)}), image(2, 3, 1, 1))
     agree(builders.single("Squeeze", ["N", 3, 1, 1], {"axes": np.array([2, 3])}), image(2, 3, 1, 1))
     agree(builders.single("Unsqueeze", ["N", 3], {"axes": np.array([1, -1])}), image(2, 3))
 

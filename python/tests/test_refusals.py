@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import builders
 import covey
+from covey.importers.onnx import import_model
 
 RNG = np.random.default_rng(0)
 
@@ -127,7 +128,11 @@ MODELS: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
         ),
         "more than 4194304 indices",
     ),
-    ("stack over the batch", lambda: builders.single("MatMul", ["N", 4], {"w": np.ones((3, 4, 2))}), "not multiply"),
+    (
+        "stack over the batch",
+        lambda: builders.single("MatMul", ["N", 4], {"w": np.ones((3, 4, 2))}),
+        "has more dimensions than x",
+    ),
     ("batch moved", lambda: builders.single("Transpose", ["N", 3], perm=[1, 0]), "moves the batch"),
     ("batch merged", lambda: builders.single("Flatten", ["N", 3, 4], axis=0), "merges the batch"),
     ("batch reshaped", lambda: builders.single("Reshape", ["N", 4], {"t": np.array([-1, 2])}), "moves the batch"),
@@ -176,6 +181,99 @@ def test_bad_models(build: Callable[[], onnx.ModelProto], message: str) -> None:
         covey.compile(build(), input_range=(-1, 1))
     assert "\n" not in str(caught.value)
     assert ";" in str(caught.value) or ":" in str(caught.value)
+
+
+NONE = np.zeros(0)
+WHOLE = np.zeros(0, dtype=np.int64)
+
+MALFORMED: list[tuple[str, list[Any], dict[str, np.ndarray], dict[str, Any], str]] = [
+    ("CumSum", [3], {"axis": np.array([1, 1])}, {}, "its axis has 2 elements; give it one"),
+    ("Trilu", [3, 3], {"k": WHOLE}, {}, "its diagonal has 0 elements"),
+    ("TopK", [3], {"k": WHOLE}, {}, "its number k has 0 elements"),
+    ("Unsqueeze", [3], {"axes": np.array([1, 1])}, {}, r"its axes \[1, 1\] do not fit 4 dimensions"),
+    ("Unsqueeze", [3], {"axes": np.array([4])}, {}, r"its axes \[4\] do not fit 3 dimensions"),
+    ("Squeeze", [1, 3], {"axes": np.array([-4])}, {}, r"its axes \[-4\] do not fit 3 dimensions"),
+    ("Pow", [1], {"e": NONE}, {}, "its exponent has no elements"),
+    ("Pad", [3], {"pads": np.array([0, 0, 0, 1]), "value": NONE}, {}, "its value has 0 elements"),
+    ("Pad", [3], {"p": np.array([0, 1]), "v": np.array(0.0), "a": np.array([3])}, {}, r"its axes \[3\] do not fit 2"),
+    ("ReduceMax", [3, 4], {"axes": np.array([-4])}, {}, r"its axes \[-4\] do not fit 3 dimensions"),
+    ("ReduceSum", [3, 4], {"axes": np.array([1, -2])}, {}, r"its axes \[1, -2\] do not fit 3 dimensions"),
+    ("MeanVarianceNormalization", [3, 4], {}, {"axes": [1, 2, 3]}, r"its axes \[1, 2, 3\] do not fit 3 dimensions"),
+    ("Resize", [3], {"r": NONE, "s": np.ones(1)}, {"axes": [2]}, r"its axes \[2\] do not fit 2 dimensions"),
+    ("Flatten", [1, 1], {}, {"axis": 4}, "axis 4 merges"),
+    ("Where", [3], {"c": np.zeros((0, 3), dtype=bool), "w": np.ones(3)}, {}, "its constant condition differs"),
+    ("GatherND", [3], {"i": np.array(0)}, {"batch_dims": 1}, r"its indices of shape \[\] are no list"),
+    ("GatherND", [3], {"i": WHOLE}, {"batch_dims": 1}, r"its indices of shape \[0\] are no list"),
+    (
+        "GatherElements",
+        [3],
+        {"i": np.zeros((1, 2), int)},
+        {"axis": 1},
+        r"its indices of shape \[1, 2\] are not of every",
+    ),
+    ("Expand", [3], {"shape": np.array([1, 0])}, {}, r"its shape \[1, 0\] has a size under 1"),
+    (
+        "GRU",
+        [3, 2],
+        {"w": np.ones((1, 6, 2)), "r": np.array(1.0)},
+        {"layout": 1},
+        r"of shapes \[1, 6, 2\] and \[\] do not",
+    ),
+    (
+        "LSTM",
+        [3, 2],
+        {"w": np.array(1.0), "r": np.ones((1, 8, 2))},
+        {"layout": 1},
+        r"of shapes \[\] and \[1, 8, 2\] do",
+    ),
+    ("Split", [3], {}, {"axis": 1, "num_outputs": 0}, "it is malformed"),
+]
+
+
+@pytest.mark.parametrize(("op", "shape", "constants", "attributes", "message"), MALFORMED)
+def test_malformed_nodes(
+    op: str, shape: list[Any], constants: dict[str, np.ndarray], attributes: dict[str, Any], message: str
+) -> None:
+    """The checker of ONNX lets them through."""
+    names = [*list(constants)[:1], "x", *list(constants)[1:]] if op == "Where" else ["x", *constants]
+    outputs = ["y", "places"] if op == "TopK" else ["y"]
+    node = helper.make_node(op, names, outputs, name="the_node", **attributes)
+    proto = builders.model([node], {"x": ["N", *shape]}, {"y": ["N", 3]}, constants, opset=18)
+    with pytest.raises(covey.NodeError, match=f"'the_node' .*{message}") as caught:
+        import_model(proto)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("op", "constants", "attributes", "message"),
+    [
+        ("OneHot", {"d": np.array(4), "v": np.zeros(1)}, {}, "it has 1 values; give it one for off and one for on"),
+        ("OneHot", {"d": WHOLE, "v": np.zeros(2)}, {}, "its depth has 0 elements"),
+        ("OneHot", {"d": np.array(4), "v": np.zeros(2)}, {"axis": 5}, r"its axes \[5\] do not fit 3 dimensions"),
+        ("Gather", {"table": np.array(1.0)}, {}, r"its axes \[0\] do not fit 0 dimensions"),
+        ("Gather", {"table": np.ones((4, 2))}, {"axis": 2}, r"its axes \[2\] do not fit 2 dimensions"),
+    ],
+)
+def test_malformed_nodes_of_whole_numbers(
+    op: str, constants: dict[str, np.ndarray], attributes: dict[str, Any], message: str
+) -> None:
+    names = [*constants, "x"] if op == "Gather" else ["x", *constants]
+    node = helper.make_node(op, names, ["y"], name="the_node", **attributes)
+    types = {"x": TensorProto.INT64}
+    proto = builders.model([node], {"x": ["N", 3]}, {"y": ["N", 3, 4]}, constants, types=types)
+    with pytest.raises(covey.NodeError, match=f"'the_node' .*{message}"):
+        import_model(proto)
+
+
+def test_an_empty_constant_beside_truth_values() -> None:
+    nodes = [
+        helper.make_node("Less", ["x", "zero"], ["b"]),
+        helper.make_node("Or", ["b", "k"], ["o"], name="the_node"),
+        helper.make_node("Cast", ["o"], ["y"], to=TensorProto.FLOAT),
+    ]
+    constants = {"zero": np.array(0.0), "k": np.zeros((0, 3), dtype=bool)}
+    with pytest.raises(covey.UnsupportedError, match="its constant differs between samples"):
+        import_model(builders.model(nodes, {"x": ["N", 3]}, {"y": ["N", 3]}, constants))
 
 
 def test_damaged_files(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from covey.errors import NodeError, UnsupportedError
 from covey.importers import doubts
 from covey.importers.doubts import MOVE_BACK, OF_ATTENTION, value_of
 from covey.importers.layouts import FIRST, Layout, Place, layout_of, reshaped
-from covey.importers.onnx_node import BATCH, IMPORTERS, Importer, OnnxNode, Scope, of_one_sample
+from covey.importers.onnx_node import BATCH, IMPORTERS, Importer, OnnxNode, Scope, of_one_sample, well_formed
 from covey.ir import Note, Status, Value
 
 _BEHIND = ".batch_first"
@@ -49,6 +49,11 @@ def _places(operator: str, node: OnnxNode, inputs: tuple[str, ...]) -> list[Plac
 
 
 def _run(importer: Importer, operator: str, node: OnnxNode, place: Place | None) -> None:
+    with well_formed(node.name, node.op_type):
+        _run_at(importer, operator, node, place)
+
+
+def _run_at(importer: Importer, operator: str, node: OnnxNode, place: Place | None) -> None:
     values = [value for name in node.inputs if (value := value_of(node.scope, name)) is not None]
     moved = next((value for value in values if not value.batch_first), None)
     if moved is not None:
@@ -423,7 +428,7 @@ def _reduce(frame: _Frame) -> None:
 
 def _squeeze(frame: _Frame) -> None:
     axes = _axes(frame.node)
-    if axes is None:
+    if not axes:
         raise frame.refused("it names no axes, and the batch may be 1,")
     places = [frame.axis(axis) for axis in axes]
     gone = sum(place < frame.layout.place for place in places)
@@ -445,7 +450,7 @@ def _slice(frame: _Frame) -> None:
     node = frame.node
     first = node.integers("starts") if node.opset < 10 else node.constant_integers(1, "starts")
     axes = node.integers("axes") if node.opset < 10 else node.constant_integers(3, "axes") if node.has(3) else None
-    places = [axis % frame.rank for axis in axes or range(len(first or []))]
+    places = node.places(axes or range(len(first or [])), frame.rank)
     if frame.x.merged > 1 and frame.x.place in places:
         raise frame.refused("it cuts the merged dimensions")
     behind = [0 if place == frame.x.place else frame.behind(place) for place in places]

@@ -32,6 +32,7 @@ from covey.importers.onnx_node import (
     Importer,
     OnnxNode,
     Scope,
+    well_formed,
 )
 from covey.importers.repairs import repaired
 from covey.importers.replacements import no_secure_form
@@ -318,7 +319,8 @@ class _Importer:
         importer = self._importer(proto, node.name)
         mark = len(self.scope.graph.nodes)
         try:
-            moved.run(importer, proto.op_type, node)
+            with well_formed(node.name, proto.op_type):
+                moved.run(importer, proto.op_type, node)
             unread = sorted(set(node.attributes) - node.read)
             if unread:
                 raise node.unsupported(f"its attribute '{unread[0]}' is not supported", "export the model without it")

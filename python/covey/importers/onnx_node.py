@@ -6,7 +6,8 @@ and emits graph nodes. An attribute that no importer asks for is an error, so no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import numpy_helper
 
-from covey.errors import ParameterError, UnsupportedError
+from covey.errors import CoveyError, ParameterError, UnsupportedError
 from covey.interval import Array
 from covey.ir import DType, Graph, Node, Op, Value
 
@@ -56,6 +57,18 @@ def of_one_sample(constant: npt.NDArray[Any], rank: int, batch: int | None = Non
     if rows == 1 or (of_samples and (constant == constant[:1]).all()):
         constant = constant[0]
     return constant
+
+
+@contextmanager
+def well_formed(name: str, op: str) -> Iterator[None]:
+    """Give what an importer fails at in a model that no check found damaged one clear line, too."""
+    try:
+        yield
+    except CoveyError:
+        raise
+    except (ArithmeticError, LookupError, RuntimeError, StopIteration, ValueError) as error:
+        text = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise UnsupportedError(name, op, f"it is malformed ({text})", "repair the model or export it again") from None
 
 
 def from_onnx(*names: str, domain: str = "") -> Callable[[Importer], Importer]:
@@ -199,6 +212,26 @@ class OnnxNode:
             raise ParameterError(self.name, self.op_type, f"its {what} has dtype {array.dtype}", "store it as int64")
         return [int(v) for v in np.atleast_1d(array).ravel()]
 
+    def one_integer(self, index: int, what: str) -> int:
+        """A constant operand of one element as an integer."""
+        self.one_number(index, what)
+        return self.constant_integers(index, what)[0]
+
+    def one_number(self, index: int, what: str) -> float:
+        """A constant operand of one element as a number."""
+        array = self.constant(index, what)
+        if array.size != 1:
+            reason = f"its {what} has {array.size} elements"
+            raise ParameterError(self.name, self.op_type, reason, "give it one element")
+        return float(array.ravel()[0])
+
+    def places(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Axes counted from the front. Refuses those outside `rank` dimensions, and repeated ones."""
+        found = [axis + rank if axis < 0 else axis for axis in axes]
+        if any(not 0 <= place < rank for place in found) or len(set(found)) < len(found):
+            raise self.unsupported(f"its axes {list(axes)} do not fit {rank} dimensions", "repair the model")
+        return found
+
     def weights(self, index: int, what: str) -> Array:
         """A constant operand as finite float64. Refuses integers, NaN and infinity."""
         return self.finite(self.constant(index, what), what, self.inputs[index])
@@ -319,7 +352,7 @@ class OnnxNode:
         axis = self.attributes.get("axis")
         if axis is None:
             return None
-        axis = int(axis) % activation.rank
+        (axis,) = self.places([int(axis)], activation.rank)
         if axis + array.ndim > activation.rank:
             raise self.unsupported(f"its axis {axis} does not fit {activation}", "repair the model")
         return axis

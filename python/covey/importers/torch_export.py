@@ -25,7 +25,7 @@ import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, moved, repeated
 from covey.importers.decomposed import CHECKS, decomposed, reads_shape
-from covey.importers.onnx_node import Scope
+from covey.importers.onnx_node import Scope, well_formed
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode, is_batch
 from covey.ir import DType, Graph, Note, Status, Value
@@ -428,7 +428,8 @@ class _Importer:
             importer = TORCH_IMPORTERS.get(target)
             if importer is None:
                 raise no_secure_form(name, _plain(target))
-            importer(torch_node)
+            with well_formed(name, torch_node.op_type):
+                importer(torch_node)
             unread = sorted(given - torch_node.read)
             if unread:
                 raise torch_node.unsupported(f"its argument '{unread[0]}' is not supported", "leave it at its default")

@@ -17,8 +17,7 @@ from covey.ops.window import MOST_STEPS, Window
 def _cumulative_sum(node: OnnxNode) -> None:
     """Windows over rows with as many zeros before them."""
     x, name = node.activation(0), node.outputs[0]
-    (axis,) = node.constant_integers(1, "axis")
-    place = data_axis(node, x, axis)
+    place = data_axis(node, x, node.one_integer(1, "axis"))
     size = x.shape[place]
     if size > MOST_STEPS:
         raise node.unsupported(f"it runs over {size} elements", f"at most {MOST_STEPS} are supported")
@@ -48,7 +47,7 @@ def _cumulative_sum(node: OnnxNode) -> None:
 def _triangle(node: OnnxNode) -> None:
     """Zeros on one side of a diagonal of the last two dimensions."""
     x = node.activation(0)
-    diagonal = node.constant_integers(1, "diagonal")[0] if node.has(1) else 0
+    diagonal = node.one_integer(1, "diagonal") if node.has(1) else 0
     if len(x.shape) < 2:
         raise node.unsupported(f"one of the last two dimensions of {x} is the batch", "keep the batch out of it")
     if x.size > MOST_INDICES:

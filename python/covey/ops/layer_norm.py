@@ -141,7 +141,7 @@ def _per_channel(node: OnnxNode, index: int, channels: int, groups: int) -> Arra
 @from_onnx("MeanVarianceNormalization")
 def _mean_variance_normalization(node: OnnxNode) -> None:
     x = node.activation(0)
-    axes = sorted(axis % x.rank for axis in node.integers("axes") or (0, 2, 3))
+    axes = sorted(node.places(node.integers("axes") or (0, 2, 3), x.rank))
     if axes != list(range(axes[0], x.rank)) or axes[0] == 0:
         raise node.unsupported(f"it runs over the axes {axes} of {x}", "keep to the last dimensions, not the batch")
     standardised(node, x, x.shape[axes[0] - 1 :], 1e-9, centred=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
+from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx, of_one_sample
 from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.ir import Shape, Value
 from covey.ops.add import Add
@@ -21,7 +21,13 @@ Positions = npt.NDArray[np.int64]
 
 def _indices(node: OnnxNode, index: int, rank: int) -> Positions:
     """Constant indices of a sample, which are the same for every sample."""
-    array = of_one_sample(node.constant(index, "indices"), rank).astype(np.int64)
+    known = node.constant(index, "indices")
+    if known.size == 0 or known.ndim == 0:
+        raise node.unsupported(f"its indices of shape {list(known.shape)} are no list", "repair the model")
+    if known.ndim == rank and known.shape[0] not in (BATCH, node.scope.exported_batch):
+        shape = list(known.shape)
+        raise node.unsupported(f"its indices of shape {shape} are not of every sample", "repeat them for each sample")
+    array = of_one_sample(known, rank).astype(np.int64)
     if array.ndim != rank - 1:
         raise node.unsupported("its indices differ between samples", "make them independent of the batch")
     if array.size > MOST_INDICES:
@@ -124,6 +130,8 @@ def _gather_aten(node: TorchNode) -> None:
         x = node.activation("self")
         index = node.argument("index")
         known = index if isinstance(index, Constant) else node.constant("index")
+        if isinstance(known, Constant) and known.repeated and x.batch_first and len(known.array) == 1:
+            known = Constant(known.name, known.array[0])
         node.become("GatherElements", x, known, axis=node.axis("dim", x.rank))
         return
     # Where all of a constant are the same, any place has that.

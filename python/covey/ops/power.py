@@ -20,7 +20,9 @@ NAMED = {0.5: SQRT, -0.5: RSQRT, -1.0: RECIPROCAL}
 def _pow(node: OnnxNode) -> None:
     x = node.activation(0, "base")
     exponents = np.unique(node.constant(1, "exponent").astype(np.float64))
-    exponent = float(exponents[0]) if exponents.size else 0.0
+    if exponents.size == 0:
+        raise node.unsupported("its exponent has no elements", "repair the model")
+    exponent = float(exponents[0])
     if exponents.size != 1 or exponent == 0.0 or not np.isfinite(exponent):
         shown = ", ".join(f"{each:g}" for each in exponents[:4])
         raise node.unsupported(

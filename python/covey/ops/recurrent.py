@@ -354,7 +354,7 @@ def _read(node: OnnxNode, kind: str, length: int, size: int) -> tuple[_Layer, Ar
         raise node.unsupported(f"its direction is '{direction}'", f"use one of {', '.join(DIRECTIONS)}")
     backwards = DIRECTIONS[direction]
     weights, of_state = node.weights(1, "weights W"), node.weights(2, "weights R")
-    hidden, gates, count = of_state.shape[-1], len(GATES[kind]), len(backwards)
+    hidden, gates, count = of_state.shape[-1] if of_state.ndim else 0, len(GATES[kind]), len(backwards)
     rows = gates * hidden
     bias = node.weights(3, "bias") if node.has(3) else None
     shapes = [weights.shape == (count, rows, size), of_state.shape == (count, rows, hidden)]

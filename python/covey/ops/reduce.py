@@ -74,7 +74,7 @@ def read_axes(node: OnnxNode, x: Value) -> tuple[list[int], bool]:
     keep, nothing = node.flag("keepdims", 1), node.flag("noop_with_empty_axes")
     if not axes and nothing:
         return [], keep
-    places = sorted(axis % x.rank for axis in axes) if axes else list(range(x.rank))
+    places = sorted(node.places(axes, x.rank)) if axes else list(range(x.rank))
     if places[0] == 0:
         raise node.unsupported("it runs over the batch", "keep the batch out of its axes")
     return places, keep

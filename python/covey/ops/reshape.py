@@ -97,25 +97,23 @@ def _flatten(node: OnnxNode) -> None:
     x = node.activation(0, index_allowed=True)
     axis = int(node.attribute("axis", 1))
     axis = axis + x.rank if axis < 0 else axis
-    if axis < 1 or any(size != 1 for size in x.shape[: axis - 1]):
+    if not 1 <= axis <= x.rank or any(size != 1 for size in x.shape[: axis - 1]):
         raise node.unsupported(f"axis {axis} merges the batch with other dimensions", "use axis 1")
     node.emit(Reshape((x.size,)), [x], dtype=x.dtype)
 
 
-def _axes(node: OnnxNode) -> list[int] | None:
-    if node.has(1):
-        return node.constant_integers(1, "axes")
-    return node.integers("axes")
+def _axes(node: OnnxNode) -> list[int]:
+    return (node.constant_integers(1, "axes") if node.has(1) else node.integers("axes")) or []
 
 
 @from_onnx("Squeeze")
 def _squeeze(node: OnnxNode) -> None:
     x = node.activation(0, index_allowed=True)
     axes = _axes(node)
-    if axes is None:
+    if not axes:
         dims = tuple(size for size in x.shape if size != 1)
     else:
-        places = {axis % x.rank for axis in axes}
+        places = node.places(axes, x.rank)
         if 0 in places or any(x.shape[place - 1] != 1 for place in places):
             raise node.unsupported(f"axes {axes} of {x} are not all of size 1", "keep the batch dimension")
         dims = tuple(size for place, size in enumerate(x.shape, start=1) if place not in places)
@@ -126,9 +124,9 @@ def _squeeze(node: OnnxNode) -> None:
 @from_onnx("Unsqueeze")
 def _unsqueeze(node: OnnxNode) -> None:
     x = node.activation(0, index_allowed=True)
-    axes = _axes(node) or []
+    axes = _axes(node)
     rank = x.rank + len(axes)
-    places = {axis % rank for axis in axes}
+    places = node.places(axes, rank)
     if 0 in places:
         raise node.unsupported("it puts a dimension before the batch", "keep the batch first")
     sizes = iter(x.shape)
@@ -167,7 +165,11 @@ def _squeeze_aten(node: TorchNode) -> None:
     dims[x.place] = 1 if node.has("dim") else BATCH
     axes = [axis % x.rank for axis in node.integers("dim")] if node.has("dim") else range(x.rank)
     # Unlike ONNX, PyTorch leaves dimensions of other sizes as they are.
-    node.become("Squeeze", x, np.array([axis for axis in axes if dims[axis] == 1], np.int64))
+    single = [axis for axis in axes if dims[axis] == 1]
+    if single:
+        node.become("Squeeze", x, np.array(single, np.int64))
+    else:
+        node.alias(x)
 
 
 @from_torch("aten.unsqueeze.default")

@@ -38,7 +38,7 @@ def _resize(node: OnnxNode) -> None:
         _emit(node, x, scales, list(map(_size, (1, *x.shape), scales)), "asymmetric")
         return
     mode = node.attribute("coordinate_transformation_mode", "half_pixel")
-    axes = [axis % x.rank for axis in node.integers("axes") or range(x.rank)]
+    axes = node.places(node.integers("axes") or range(x.rank), x.rank)
     dims = (1, *x.shape)
     scales, sizes = [1.0] * x.rank, list(dims)
     regions = _regions(node, x, axes) if mode == CROP else [WHOLE] * x.rank

@@ -35,6 +35,8 @@ def _expand(node: OnnxNode) -> None:
     rest = wanted[1:] if len(wanted) == x.rank else wanted
     if any(size > 0 and size % BATCH == 0 for size in rest):
         raise node.unsupported(f"its shape {wanted} repeats {x} as often as there are samples", "use a constant size")
+    if min(rest, default=1) < 1:
+        raise node.unsupported(f"its shape {wanted} has a size under 1", "repair the model")
     rest = [1] * (len(x.shape) - len(rest)) + rest
     target = tuple(max(size, want) for size, want in zip(x.shape, rest, strict=True))
     if any(want not in (1, size) and size != 1 for size, want in zip(x.shape, rest, strict=True)):

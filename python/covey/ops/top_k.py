@@ -242,7 +242,7 @@ def _needed(layers: Layers, count: int) -> Layers:
 @from_onnx("TopK")
 def _top_k(node: OnnxNode) -> None:
     x = node.activation(0)
-    count = node.constant_integers(1, "number k")[0] if node.has(1) else int(node.attribute("k", 0))
+    count = node.one_integer(1, "number k") if node.has(1) else int(node.attribute("k", 0))
     axis = data_axis(node, x, int(node.attribute("axis", -1)))
     largest = node.flag("largest", 1)
     node.flag("sorted", 1)  # in order they are as well as in any

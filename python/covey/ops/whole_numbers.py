@@ -158,7 +158,7 @@ def look_up(node: OnnxNode) -> None:
     """Gather with a constant table and secret indices."""
     numbers = node.whole_numbers(1, "indices")
     table = node.weights(0, "table")
-    if int(node.attribute("axis", 0)) % table.ndim != 0:
+    if node.places([int(node.attribute("axis", 0))], table.ndim) != [0]:
         raise node.unsupported(
             "it takes columns of a table by secret indices", "transpose the table and gather along its axis 0"
         )
@@ -175,10 +175,12 @@ def look_up(node: OnnxNode) -> None:
 @from_onnx("OneHot")
 def _one_hot(node: OnnxNode) -> None:
     numbers = node.whole_numbers(0, "indices")
-    (depth,) = node.constant(1, "depth").ravel()[:1]
-    off, on = (float(value) for value in node.constant(2, "values").ravel()[:2])
+    depth, values = node.one_number(1, "depth"), node.constant(2, "values").ravel()
+    if len(values) != 2:
+        raise node.unsupported(f"it has {len(values)} values", "give it one for off and one for on")
+    off, on = (float(value) for value in values)
     rank = numbers.rank + 1
-    axis = int(node.attribute("axis", -1)) % rank
+    (axis,) = node.places([int(node.attribute("axis", -1))], rank)
     if axis == 0:
         raise node.unsupported("it puts the classes before the batch", "keep the batch first")
     if depth < 1:
