@@ -223,6 +223,7 @@ impl Asked<'_> {
             prepared: None,
             masks: None,
             round_bits,
+            nonce: Hex([0; 32]),
             terms,
         }
     }

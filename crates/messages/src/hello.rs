@@ -43,6 +43,8 @@ pub struct PartyHello {
     pub masks: Option<Hex<16>>,
     /// Low bits that outputs lose before they open to the client.
     pub round_bits: u32,
+    /// Drawn for this session: no earlier one has the same name, whatever id its client chose.
+    pub nonce: Hex<32>,
     /// What the client asked it for.
     pub terms: Terms,
 }
@@ -128,6 +130,7 @@ mod tests {
             prepared: None,
             masks: None,
             round_bits: 0,
+            nonce: Hex([role as u8; 32]),
             terms,
         }
     }

@@ -94,7 +94,7 @@ pub fn payload_bytes(sharing: &Sharing, program: &Program, role: usize) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// Chosen at random by the client.
+    /// Chosen at random by the client. Nothing is named after it alone that may not come again.
     pub session: Hex<16>,
     /// The protocol's name.
     pub protocol: String,

@@ -7,7 +7,7 @@
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use covey_messages::{Join, Key, PartyHello, PartyMessage, Request, compare, is_name, one_line, wire};
+use covey_messages::{Hex, Join, Key, PartyHello, PartyMessage, Request, compare, is_name, one_line, wire};
 use covey_protocols::kind::ProtocolKind;
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{Part, Sharing};
@@ -31,6 +31,8 @@ pub(crate) struct Agreement {
     pub connections: Vec<Met>,
     /// This party's keys.
     pub keys: SessionKeys,
+    /// The session's own name, the same at all parties. No other session ever has it.
+    pub session: Hex<16>,
     /// Whether all still have the weights as they prepared them in one and the same session.
     pub prepared: bool,
     /// Whether all have kept the same masks of them.
@@ -155,7 +157,22 @@ fn meet_all(
     let keys = keys::agree(hello, &hellos, &holders, &mut connections, deadline)?;
     let prepared = hello.prepared.is_some() && hellos.iter().all(|other| other.prepared == hello.prepared);
     let masks = hello.masks.is_some() && hellos.iter().all(|other| other.masks == hello.masks);
-    Ok(Agreement { names: hellos.into_iter().map(|hello| hello.name).collect(), connections, keys, prepared, masks })
+    let session = name_of(&hellos);
+    let names = hellos.into_iter().map(|hello| hello.name).collect();
+    Ok(Agreement { names, connections, keys, session, prepared, masks })
+}
+
+/// The name of the session of these hellos, in role order: of the client's id, and of what each party drew. So it is new wherever one of
+/// them has drawn anew, also if the client takes an id twice. What may never come again is named after it: stored runs, masks, prepared
+/// weights.
+fn name_of(hellos: &[PartyHello]) -> Hex<16> {
+    let mut hasher = blake3::Hasher::new_derive_key("covey 2026 session: name");
+    for hello in hellos {
+        hasher.update(&hello.terms.session.0).update(&(hello.role as u64).to_le_bytes()).update(&hello.nonce.0);
+    }
+    let mut name = Hex([0; 16]);
+    hasher.finalize_xof().fill(&mut name.0);
+    name
 }
 
 pub(crate) fn left(deadline: Instant) -> Duration {
@@ -218,4 +235,56 @@ fn gather(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use covey_messages::Terms;
+    use covey_protocols::Options;
+    use covey_ring::Ring;
+
+    use super::*;
+
+    fn hellos(session: u8, nonces: [u8; 3]) -> Vec<PartyHello> {
+        let key = Key(format!("covey:{}", "00".repeat(32)).parse().unwrap());
+        let terms = Terms {
+            session: Hex([session; 16]),
+            protocol: "trio".into(),
+            ring: Ring::Pow2(32).into(),
+            program: Hex([3; 32]),
+            options: Options::default().into(),
+            parties: vec![key; 3],
+            client: "data".into(),
+            silence_ms: 3000,
+            network: Default::default(),
+            without_dealer: false,
+        };
+        let hello = |(role, nonce): (usize, u8)| PartyHello {
+            covey: "1".into(),
+            role,
+            name: "alpha".into(),
+            client: key,
+            weights_version: Hex([1; 16]),
+            public: Hex([4; 32]),
+            prepared: None,
+            masks: None,
+            round_bits: 0,
+            nonce: Hex([nonce; 32]),
+            terms: terms.clone(),
+        };
+        nonces.into_iter().enumerate().map(hello).collect()
+    }
+
+    #[test]
+    fn what_one_party_drew_makes_a_session_new() {
+        let name = |session, nonces| name_of(&hellos(session, nonces));
+        let first = name(1, [2, 3, 4]);
+        assert_eq!(first, name(1, [2, 3, 4]));
+        // The client takes its id again, and one party alone draws anew.
+        for nonces in [[9, 3, 4], [2, 9, 4], [2, 3, 9], [3, 2, 4]] {
+            assert_ne!(first, name(1, nonces), "{nonces:?}");
+        }
+        assert_ne!(first, name(9, [2, 3, 4]));
+        assert_ne!(first, name_of(&hellos(1, [2, 3, 4])[..2]), "without a dealer");
+    }
 }

@@ -57,9 +57,13 @@ pub(crate) fn agree(
 
 fn draw() -> Result<Secret<OPENING>, Failure> {
     let mut opening = Secret::new([0; OPENING]);
-    getrandom::fill(&mut *opening)
-        .map_err(|error| Failure::refused(format!("its operating system gives no random bytes: {error}")))?;
+    getrandom::fill(&mut *opening).map_err(no_random_bytes)?;
     Ok(opening)
+}
+
+/// What a session fails with where this party can draw nothing.
+pub(crate) fn no_random_bytes(error: getrandom::Error) -> Failure {
+    Failure::refused(format!("its operating system gives no random bytes: {error}"))
 }
 
 fn called(hellos: &[PartyHello], role: usize) -> String {
@@ -175,6 +179,7 @@ mod tests {
             prepared: None,
             masks: None,
             round_bits: 0,
+            nonce: Hex([role as u8; 32]),
             terms: Terms {
                 session: Hex([2; 16]),
                 protocol: "four".into(),

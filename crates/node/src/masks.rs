@@ -24,7 +24,7 @@ const MAX_FILE: u64 = 64 << 10;
 /// The seeds of one version's masks, as this role has them. Not `Debug`.
 #[derive(Clone)]
 pub(crate) struct Masks {
-    /// The session they were drawn in.
+    /// The name of the session they were drawn in.
     pub session: Hex<16>,
     pub seeds: Arc<Zeroizing<Vec<u8>>>,
 }

@@ -258,7 +258,7 @@ impl SessionPlace {
     }
 
     /// Parties that join the session of this request come from the receiver from now on: each with a key that `config` has for it. A
-    /// session's id may be taken once.
+    /// session's id may be taken once at a time.
     pub fn await_joins(
         &mut self,
         Infer { role, terms }: &Infer,

@@ -54,6 +54,8 @@ const REPORTER: usize = 1;
 pub(crate) struct Runs<'a> {
     pub streams: &'a Streams,
     pub keys: SessionKeys,
+    /// The session's own name, which no other ever has. `job` has the client's id for it.
+    pub session: Hex<16>,
     pub options: Options,
     pub ring: Ring,
     pub held: &'a StoredWeights,
@@ -179,7 +181,7 @@ impl Runs<'_> {
         let setting = weights::Setting {
             held: self.held,
             streams: self.streams,
-            session: self.job.session,
+            session: self.session,
             options: self.options,
             memory: self.memory,
             masks: self.masks,
@@ -210,7 +212,7 @@ impl Runs<'_> {
                 let setting = Setting {
                     store: self.stored_runs,
                     streams: self.streams,
-                    session: self.job.session,
+                    session: self.session,
                     keys: self.keys.clone(),
                     purpose,
                     deals: sharing.roles.get(self.streams.me()) == Some(&Part::Dealer),
@@ -231,7 +233,7 @@ impl Runs<'_> {
             ring: self.ring.into(),
             role: self.streams.me(),
         };
-        let mut history = History::new(&self.job.session);
+        let mut history = History::new(&self.session);
         let mut checkpoints = Checkpoints::new(self.checkpoints, self.streams, job);
         let mut shared_data = SharedData {
             store: self.data_sets,

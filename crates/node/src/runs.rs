@@ -231,7 +231,8 @@ impl RunStore {
     }
 
     /// Removes and overwrites stored runs between parties that `with` names, all or those of one program; how many were left. What sessions set
-    /// aside before stays theirs. No run comes again: the keys of those made later derive from another batch's name.
+    /// aside before stays theirs. No run comes again: the keys of those made later derive from another batch's name, to which each party gave a
+    /// random part.
     pub fn delete(&self, program: Option<&Hex<32>>, with: impl Fn(&Key) -> bool) -> Result<u64, String> {
         let runs = self.discard(|stored| {
             program.is_none_or(|program| is_of(stored, program))

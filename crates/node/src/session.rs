@@ -20,6 +20,7 @@ use crate::admission::{self, Reservation};
 use crate::config::AllowedClient;
 use crate::error::Failure;
 use crate::handshake::{self, Agreement};
+use crate::keys::no_random_bytes;
 use crate::masks::Masks;
 use crate::records::Job;
 use crate::requests::{Ended, Runs};
@@ -110,7 +111,7 @@ fn set_up(party: &Party, client: &mut Connection, request: &Infer) -> Result<(Ag
 /// What goes wrong before the session starts.
 fn run(party: &Party, mut client: Connection, agreement: Agreement, reservation: Reservation) -> Result<(), Failure> {
     let timeout = party.config.timeout;
-    let Agreement { names, connections, keys, prepared: same_form, .. } = agreement;
+    let Agreement { names, connections, keys, session, prepared: same_form, .. } = agreement;
     let Reservation { place, admitted, .. } = reservation;
     let purpose = admitted.purpose(None);
     let Admitted { protocol, options, ring, held, prepared, batches, stored_runs, hello, .. } = admitted;
@@ -148,6 +149,7 @@ fn run(party: &Party, mut client: Connection, agreement: Agreement, reservation:
     let runs = Runs {
         streams: &streams,
         keys,
+        session,
         options,
         ring,
         held: &held,
@@ -290,6 +292,7 @@ pub(crate) fn admit(party: &Party, client: Fingerprint, request: Infer) -> Resul
         prepared: prepared.as_ref().map(|prepared| prepared.session),
         masks: masks.as_ref().map(|masks| masks.session),
         round_bits: party.round_bits(&client),
+        nonce: Hex::random().map_err(no_random_bytes)?,
         terms,
     };
     let (batches, stored_runs, alone) = (party.runs.names(), Vec::new(), hello.terms.without_dealer);

@@ -29,6 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Setting<'a> {
     pub store: &'a RunStore,
     pub streams: &'a Streams,
+    /// Its own name, which no other session ever has.
     pub session: Hex<16>,
     pub keys: SessionKeys,
     /// Of its runs; the number of samples is each run's own.
@@ -257,7 +258,8 @@ impl<'a> StoredRuns<'a> {
         Ok(())
     }
 
-    /// The name of a batch that this session makes, the same at all roles.
+    /// The name of a batch that this session makes, the same at all roles. No other batch ever has it, also
+    /// where a disk was put back since and the client repeats its id.
     fn next_name(&mut self) -> BatchName {
         let mut hasher = blake3::Hasher::new_derive_key("covey 2026 stored runs: name");
         hasher.update(&self.setting.session.0).update(&self.fills.to_le_bytes());

@@ -53,7 +53,7 @@ struct State {
 /// Such a form; which type it has follows from the ring's words.
 #[derive(Clone)]
 pub(crate) struct Prepared {
-    /// The session it was made in, or its masks were drawn in.
+    /// The name of the session it was made in, or its masks were drawn in.
     pub session: Hex<16>,
     /// What masks are drawn from where the parties prepare weights together.
     masks: Option<Masks>,
@@ -150,6 +150,7 @@ impl Prepared {
 pub(crate) struct Setting<'a> {
     pub held: &'a StoredWeights,
     pub streams: &'a Streams,
+    /// Its own name, which no other session ever has.
     pub session: Hex<16>,
     pub options: Options,
     pub memory: &'a Arc<Memory>,

@@ -1,9 +1,11 @@
 //! Runs that are dealt in one session and used in later ones.
 
-use covey_client::{Inference, Session, SessionOptions, status};
+use covey_client::{Inference, Session, SessionOptions, delete_store, status};
 use covey_messages::PhaseMessage::{Joint, Online};
 use covey_messages::wire::{self, Answer};
-use covey_messages::{CONTROL_STREAM, Infer, Proceed, Reply, Request, Run, SessionReply, SessionRequest, Terms};
+use covey_messages::{
+    CONTROL_STREAM, Fill, Hex, Infer, Proceed, Reply, Request, Run, SessionReply, SessionRequest, Terms,
+};
 use covey_protocols::kind::ProtocolKind::{self, Beaver, Quad, Trio};
 use covey_ring::Ring;
 use covey_runtime::Profile;
@@ -285,8 +287,13 @@ pub struct Raw {
 
 impl Raw {
     pub fn open(cluster: &Cluster, model: &Model) -> Self {
+        Raw::open_as(cluster, model, Hex::random().unwrap())
+    }
+
+    /// A session of this id.
+    fn open_as(cluster: &Cluster, model: &Model, session: Hex<16>) -> Self {
         let (config, timeout) = (cluster.client("data"), std::time::Duration::from_secs(10));
-        let terms = Terms { protocol: cluster.protocol.name().into(), ..terms(&config, model) };
+        let terms = Terms { session, protocol: cluster.protocol.name().into(), ..terms(&config, model) };
         let parties = config.parties.len();
         let mut connections: Vec<Connection> = config
             .parties
@@ -323,6 +330,17 @@ impl Raw {
             SessionRequest::Run(Run { phase: Joint, batch: 1, inference: 1, count, continues: false, ends: false });
         parties.into_iter().for_each(|party| wire::send_control(&mut *self.control, party, &run).unwrap());
         self.streams.flush();
+    }
+
+    /// Has all parties store runs.
+    fn fill(&mut self, count: u32) {
+        let fill = SessionRequest::Fill(Fill { batch: 1, count });
+        let roles = 0..self.streams.parties();
+        roles.clone().for_each(|role| wire::send_control(&mut *self.control, role, &fill).unwrap());
+        for role in roles {
+            let done: SessionReply = wire::receive_control(&mut *self.control, role, "a party").unwrap();
+            assert!(matches!(done, SessionReply::Done(_)), "{done:?}");
+        }
     }
 
     /// Why P0 ended the session.
@@ -370,6 +388,40 @@ fn a_client_that_asks_for_runs_and_does_not_use_them_takes_none_from_others() {
         let reason = differs.end();
         assert!(reason.contains("the client asked P1 (beta) for other runs"), "{reason}");
         assert!(infer(&mut honest, &model, 12));
+    }
+}
+
+/// A batch is named after what the parties draw, so that none comes again whose runs some of them have used.
+#[test]
+fn a_client_that_takes_a_sessions_id_again_gets_other_runs() {
+    for protocol in [Trio, Quad, Beaver] {
+        let cluster = Cluster::of(protocol).started();
+        let model = model();
+        cluster.share(&model);
+        let config = cluster.client("data");
+        let batches = || -> Vec<Hex<16>> {
+            let answers = status(&config).into_iter().map(|answer| answer.unwrap().runs);
+            answers.map(|runs| runs.iter().map(|runs| runs.name).next().expect("a batch")).collect()
+        };
+        let session = Hex([7; 16]);
+        let names: Vec<Vec<Hex<16>>> = (0..2)
+            .map(|_| {
+                let mut client = Raw::open_as(&cluster, &model, session);
+                client.fill(1);
+                client.streams.close();
+                drop(client);
+                let names = batches();
+                // As if it were used: what is left of it is in a backup, if anywhere.
+                delete_store(&config, Some(model.program.hash().into())).into_iter().for_each(|gone| drop(gone.unwrap()));
+                // The id is free once the session has ended at all parties.
+                eventually("the end of the session", || {
+                    status(&config).into_iter().all(|answer| answer.unwrap().sessions == 0)
+                });
+                names
+            })
+            .collect();
+        assert!(names.iter().all(|names| names.iter().all(|name| *name == names[0])), "{names:?}");
+        assert_ne!(names[0][0], names[1][0], "{protocol:?}");
     }
 }
 
