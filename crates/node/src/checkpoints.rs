@@ -135,9 +135,9 @@ impl CheckpointStore {
         self.erase(self.stored(|head| head.job == *job && Some(&head.checkpoint) != spared))
     }
 
-    /// Erases the checkpoints of all jobs of a program.
-    pub fn delete(&self, program: &Hex<32>) -> Result<(), String> {
-        self.erase(self.stored(|head| head.job.program == *program))
+    /// Erases the checkpoints of all jobs of a program that began with weights of one of `versions`.
+    pub fn delete(&self, program: &Hex<32>, versions: impl Fn(&Hex<16>) -> bool) -> Result<(), String> {
+        self.erase(self.stored(|head| head.job.program == *program && versions(&head.job.weights_version)))
     }
 
     /// Bytes of the checkpoints of a program.
@@ -277,9 +277,10 @@ mod tests {
         assert_eq!((1..=5).filter(|name| store.of(&job(*name)).is_empty()).count(), 1);
         assert!(!store.of(&job(5)).is_empty());
         assert!(store.bytes(&Hex([1; 32])) > 0);
-        store.delete(&Hex([9; 32])).unwrap();
+        store.delete(&Hex([9; 32]), |_| true).unwrap();
+        store.delete(&Hex([1; 32]), |version| *version != Hex([2; 16])).unwrap();
         assert!(!store.of(&job(5)).is_empty());
-        store.delete(&Hex([1; 32])).unwrap();
+        store.delete(&Hex([1; 32]), |version| *version == Hex([2; 16])).unwrap();
         assert!((1..=5).all(|name| store.of(&job(name)).is_empty()) && store.bytes(&Hex([1; 32])) == 0);
     }
 

@@ -101,7 +101,7 @@ impl Holdings {
             // The weights last: until they are gone their owner may ask again for what failed.
             runs = self.runs.delete(Some(program), |_| true)?;
             self.masks.delete(program)?;
-            self.checkpoints.delete(program)?;
+            self.checkpoints.delete(program, |_| true)?;
             let failed = |error| format!("it cannot delete the weights of program {}: {error}", program.short());
             self.store.delete(program).map_err(failed)?;
         }

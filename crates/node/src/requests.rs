@@ -120,7 +120,7 @@ impl Kept<'_> {
         if self.masks.get(upload).is_some() {
             self.masks.delete(&upload.program)?;
         }
-        self.runs.delete_of_version(&upload.weights_version)?;
+        self.runs.delete_of_version(&upload.program, &upload.weights_version)?;
         let program = upload.program.short();
         Err(format!("the weights of program {program} were deleted here: no offline material is stored for them"))
     }

@@ -246,9 +246,11 @@ impl RunStore {
         Ok(runs)
     }
 
-    /// The same of the runs for one version of the weights.
-    pub fn delete_of_version(&self, version: &Hex<16>) -> Result<u64, String> {
-        self.discard(|stored| About::of(stored).is_some_and(|about| about.purpose.weights_version == *version))
+    /// The same of the runs for one version of a program's weights. The name of a version is its owner's choice, and all clients hear it: another
+    /// program's weights may have the same.
+    pub fn delete_of_version(&self, program: &Hex<32>, version: &Hex<16>) -> Result<u64, String> {
+        let is_of = |purpose: &Purpose| (&purpose.program, &purpose.weights_version) == (program, version);
+        self.discard(|stored| About::of(stored).is_some_and(|about| is_of(&about.purpose)))
     }
 
     fn discard(&self, which: impl Fn(&Stored) -> bool) -> Result<u64, String> {

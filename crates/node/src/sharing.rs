@@ -7,9 +7,11 @@ use covey_program::Program;
 use covey_protocols::kind::{ProtocolKind, UnknownProtocol};
 use covey_runtime::session::supports;
 use covey_transport::Connection;
-use tracing::info;
+use tracing::{info, warn};
 
+use crate::checkpoints::CheckpointStore;
 use crate::error::Failure;
+use crate::masks::MaskStore;
 use crate::serve::Party;
 use crate::state::{Head, Writer};
 
@@ -73,14 +75,12 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     }
     // Nothing of another client's weights goes before these may take their place.
     party.store.check_owner(&upload.program, owner_name.as_deref(), &current.clients).map_err(Failure::Refused)?;
-    // A version's name is the client's choice, and names masks and stored runs: those of another upload must not serve this one.
-    party.masks.delete(&upload.program).map_err(Failure::Refused)?;
-    party.runs.delete_of_version(&upload.weights_version).map_err(Failure::Refused)?;
-    party.checkpoints.delete(&upload.program).map_err(Failure::Refused)?;
+    remove_namesakes(party, &upload).map_err(Failure::Refused)?;
     party.store.commit(writer, &current.clients).map_err(|error| match error.kind() {
         std::io::ErrorKind::Other => Failure::Refused(error.to_string()),
         _ => stuck(error),
     })?;
+    remove_former(&party.masks, &party.checkpoints, &upload);
     info!(
         owner = connection.name(),
         hash = upload.program.short(),
@@ -88,6 +88,25 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
         "weights stored"
     );
     Ok(wire::send(connection, &Reply::Stored, timeout)?)
+}
+
+/// A version's name is the client's choice, and names masks and stored runs: those of an earlier upload must not serve this one. They are of
+/// no weights that this party holds, which have another version.
+fn remove_namesakes(party: &Party, upload: &ShareWeights) -> Result<(), String> {
+    if party.masks.get(upload).is_some() {
+        party.masks.delete(&upload.program)?;
+    }
+    party.checkpoints.delete(&upload.program, |version| *version == upload.weights_version)?;
+    party.runs.delete_of_version(&upload.program, &upload.weights_version).map(drop)
+}
+
+/// Removes what was kept for the weights whose place `now` has taken, once it has: until then they serve. What stays serves nobody.
+pub(crate) fn remove_former(masks: &MaskStore, checkpoints: &CheckpointStore, now: &ShareWeights) {
+    let former = if masks.get(now).is_none() { masks.delete(&now.program) } else { Ok(()) };
+    let checkpoints = checkpoints.delete(&now.program, |version| *version != now.weights_version);
+    for problem in [former, checkpoints].into_iter().filter_map(Result::err) {
+        warn!("{problem}");
+    }
 }
 
 fn ready(party: &Party) -> Reply {

@@ -19,7 +19,7 @@ use covey_protocols::served::{Part, Sharing};
 use covey_ring::{Word, wire};
 use covey_runtime::CarriedShares;
 use covey_transport::{Endpoint, Network};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::budget::{Charge, Memory};
 use crate::checkpoints::{CheckpointStore, Job};
@@ -30,6 +30,7 @@ use crate::masks::MaskStore;
 use crate::others::Others;
 use crate::resuming::name_of;
 use crate::runs::RunStore;
+use crate::sharing::remove_former;
 use crate::state::{Head, Store, StoredWeights, Trained, Writer};
 use crate::weights::FIRST;
 
@@ -137,11 +138,10 @@ impl Serving<'_> {
         may()?;
         self.store.check_current(&held)?;
         self.others.all_agree(control, (!leads).then_some(FIRST))?;
-        // Their names are of the former version.
-        self.masks.delete(&other)?;
-        self.stored_runs.delete_of_version(&held.head.upload.weights_version)?;
-        self.checkpoints.delete(&other)?;
         self.store.replace(&held, finished, &self.config.clients).map_err(stuck)?;
+        let former = self.stored_runs.delete_of_version(&other, &held.head.upload.weights_version);
+        former.err().iter().for_each(|problem| warn!("{problem}"));
+        remove_former(self.masks, self.checkpoints, &ShareWeights { weights_version: version, ..held.head.upload.clone() });
         history.add(&version);
         let (job, weights_version) = (self.job.program.short(), version.short());
         info!(program = other.short(), job, client = self.job.client, runs, weights_version, "trained weights serve");

@@ -251,3 +251,13 @@ fn the_keys_of_a_used_run_are_on_the_disk_no_more() {
         assert!(open().status(|_| true).0.is_empty());
     }
 }
+
+/// Whoever shares weights names their version, and may take the name of another program's.
+#[test]
+fn runs_of_one_program_stay_when_another_has_a_version_of_the_same_name() {
+    let (_folder, store) = store(&[4]);
+    assert_eq!((store.delete_of_version(&Hex([9; 32]), &purpose().weights_version), left(&store)), (Ok(0), 4));
+    assert_eq!((store.delete_of_version(&purpose().program, &Hex([9; 16])), left(&store)), (Ok(0), 4));
+    assert_eq!(store.delete_of_version(&purpose().program, &purpose().weights_version), Ok(4));
+    assert_eq!(left(&store), 0);
+}

@@ -1,13 +1,16 @@
 //! Weights and offline material, deleted by who may.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use covey_client::{ClientError, delete_store, delete_weights, status};
 use covey_messages::PhaseMessage::Joint;
-use covey_messages::{Deleted, Hex};
+use covey_messages::wire::{self, Answer};
+use covey_messages::{Deleted, Hex, Key, Proceed, Reply, Request, ShareWeights, payload_bytes};
 use covey_node::Operator;
 use covey_protocols::kind::ProtocolKind::{Beaver, Trio, TwoParty};
 use covey_ring::Ring;
+use covey_transport::Connection;
 
 use crate::common::{CLIENTS, Cluster, Model, cnn, eventually, infer_and_compare, last_may, message};
 use crate::stored_runs::{folder, infer};
@@ -89,6 +92,58 @@ fn an_owner_deletes_its_weights_everywhere_and_nobody_elses() {
     cluster.share(&model);
     let mut session = cluster.open(&model).unwrap();
     assert!(!infer(&mut session, &model, 4), "no stored run is left");
+}
+
+/// Uploads weights of a program to a party, under a version of the client's choice.
+fn upload(cluster: &Cluster, client: &str, model: &Model, weights_version: Hex<16>, role: usize) {
+    let (config, timeout) = (cluster.client(client), Duration::from_secs(10));
+    let file = model.program.to_bytes();
+    let sharing = cluster.protocol.sharing(3).unwrap();
+    let head = ShareWeights {
+        protocol: cluster.protocol.name().into(),
+        program: model.program.hash().into(),
+        weights_version,
+        role,
+        parties: config.parties.iter().map(|party| Key(party.key())).collect(),
+        program_bytes: file.len() as u64,
+        payload_bytes: payload_bytes(&sharing, &model.program, role),
+    };
+    let payload = vec![0; head.payload_bytes as usize];
+    let party = &config.parties[role];
+    let connected =
+        covey_transport::connect(&party.address, &config.identity, &party.fingerprints, &party.name, timeout);
+    let mut connection = connected.unwrap();
+    let mut taken = |connection: &mut Connection| match wire::answer(connection, timeout).unwrap() {
+        Answer::Refused(reason) => panic!("{reason}"),
+        Answer::Reply(reply) => reply,
+    };
+    wire::send(&mut connection, &Request::ShareWeights(head), timeout).unwrap();
+    for piece in [file, payload] {
+        assert!(matches!(taken(&mut connection), Reply::Ready { .. }));
+        connection.send_frame(&piece, timeout).unwrap();
+    }
+    assert!(matches!(taken(&mut connection), Reply::Received));
+    wire::send(&mut connection, &Proceed::Proceed, timeout).unwrap();
+    assert!(matches!(taken(&mut connection), Reply::Stored));
+}
+
+/// All clients hear all versions, and an owner names its own: it may take the name of another's.
+#[test]
+fn weights_of_one_owner_under_the_version_of_anothers_cost_that_one_nothing() {
+    let cluster = Cluster::start_of(Trio);
+    let (model, other) = (model(), cnn("other", Ring::Pow2(32), false));
+    cluster.share(&model);
+    cluster.open(&model).unwrap().fill_store(1, 3, &mut |_| {}).unwrap();
+    let versions = |program: &str| -> Vec<Hex<16>> {
+        let answers = status(&cluster.client("data")).into_iter().map(|answer| answer.unwrap().programs);
+        answers.map(|held| held.iter().find(|held| held.name == program).unwrap().weights_version).collect()
+    };
+    let version = versions("cnn")[0];
+    (0..3).for_each(|role| upload(&cluster, "data", &other, version, role));
+    assert_eq!(versions("other"), [version; 3]);
+    let left = status(&cluster.client("data")).into_iter().map(|answer| answer.unwrap().runs[0].left);
+    assert_eq!(left.collect::<Vec<_>>(), [3; 3]);
+    assert!(infer(&mut cluster.open(&model).unwrap(), &model, 1), "of the store");
 }
 
 #[test]
