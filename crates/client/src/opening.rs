@@ -4,7 +4,10 @@ use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use covey_messages::{Hex, Infer, Proceed, Reply, Request, Terms, WEIGHTS_DIFFER, is_name, one_line, wire};
+use covey_messages::wire::WireError;
+use covey_messages::{
+    Hex, Infer, Proceed, Reply, Request, Terms, WEIGHTS_DIFFER, WEIGHTS_REPLACED, is_name, one_line, wire,
+};
 use covey_program::Program;
 use covey_protocols::Options;
 use covey_protocols::kind::ProtocolKind;
@@ -48,28 +51,34 @@ pub(crate) struct Opened {
     pub absent_dealer: Option<AbsentDealer>,
 }
 
-/// Opens a session with all parties; without the dealer, where it cannot be reached and the parties have stored runs. Returns what was
-/// agreed. `tell` hears of the session's place where parties are full.
-///
-/// While an owner shares weights again, parties take them up one after the other. A session that falls between is opened again.
-pub(crate) fn open(
-    config: &ClientConfig,
-    program: &Program,
-    protocol: ProtocolKind,
-    options: Options,
-    tell: &mut dyn FnMut(&Waiting),
-) -> Result<(Terms, Opened), ClientError> {
-    let since = Instant::now();
+/// Does `attempt` until it opens a session. While an owner shares weights again, parties take them up one after the other. A session that
+/// falls between is opened again.
+pub(crate) fn while_shared<T>(mut attempt: impl FnMut() -> Result<T, ClientError>) -> Result<T, ClientError> {
     for pause in WHILE_SHARED {
-        match open_once(config, program, protocol, options, since, tell) {
-            Err(ClientError::Refused { reason, .. }) if reason.starts_with(WEIGHTS_DIFFER) => sleep(pause),
+        match attempt() {
+            Err(error) if falls_between(&error) => sleep(pause),
             opened => return opened,
         }
     }
-    open_once(config, program, protocol, options, since, tell)
+    attempt()
 }
 
-fn open_once(
+/// Whether parties had different weights, or one had others between two looks at them: before the session began, or while it did.
+fn falls_between(error: &ClientError) -> bool {
+    match error {
+        ClientError::Refused { reason, .. } => {
+            reason.starts_with(WEIGHTS_DIFFER) || reason.ends_with(WEIGHTS_REPLACED)
+        }
+        ClientError::Transport(error) | ClientError::Wire(WireError::Transport(error)) => {
+            error.kind() == ErrorKind::Aborted && error.detail().ends_with(WEIGHTS_REPLACED)
+        }
+        _ => false,
+    }
+}
+
+/// Opens a session with all parties; without the dealer, where it cannot be reached and the parties have stored runs. Returns what was
+/// agreed. `tell` hears of the session's place where parties are full; it has been waiting `since` then.
+pub(crate) fn open(
     config: &ClientConfig,
     program: &Program,
     protocol: ProtocolKind,

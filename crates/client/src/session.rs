@@ -17,7 +17,7 @@ use covey_runtime::session::{Visitor, choose, supports};
 use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, RowForm, RuntimeError, check_batch, encode_inputs};
 use covey_transport::{Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
 
-use crate::opening::{AbsentDealer, Opened, open};
+use crate::opening::{AbsentDealer, Opened, open, while_shared};
 use crate::parties::check_all;
 use crate::queue::Waiting;
 use crate::{ClientConfig, ClientError};
@@ -170,8 +170,20 @@ impl Session {
                 "roles do not turn in {protocol}: use roles fixed, or trio or quad"
             )));
         }
+        let since = Instant::now();
+        while_shared(|| Session::begin(config, program, (protocol, options), since, tell))
+    }
+
+    fn begin(
+        config: &ClientConfig,
+        program: &Program,
+        (protocol, options): (ProtocolKind, Options),
+        since: Instant,
+        tell: &mut dyn FnMut(&Waiting),
+    ) -> Result<Self, ClientError> {
         let assignments = options.assignments(protocol.assignments());
-        let (terms, Opened { connections, names, absent_dealer }) = open(config, program, protocol, options, tell)?;
+        let (terms, Opened { connections, names, absent_dealer }) =
+            open(config, program, protocol, options, since, tell)?;
         // An absent dealer keeps its place.
         let parties = config.parties.len();
         let peers = connections.into_iter().zip(&names).enumerate();

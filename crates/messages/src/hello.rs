@@ -8,6 +8,9 @@ use crate::{Hex, Key, Terms, one_line};
 /// taken them up before others.
 pub const WEIGHTS_DIFFER: &str = "the weights of the program differ between parties";
 
+/// How a refusal ends whose cause may be gone in a moment as well: the owner shared the weights again between two looks at them.
+pub const WEIGHTS_REPLACED: &str = "were replaced here meanwhile: open the session again";
+
 /// What one party of a session tells the others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

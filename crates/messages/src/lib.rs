@@ -18,7 +18,7 @@ pub use data_sets::{
     DataSet, DataSetList, DataSetName, DataSetUse, MAX_DATA_SETS, MAX_NAMED, MAX_ROWS, RowsRun, ShareData, TOLD,
 };
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
-pub use hello::{PartyHello, PartyMessage, WEIGHTS_DIFFER, compare};
+pub use hello::{PartyHello, PartyMessage, WEIGHTS_DIFFER, WEIGHTS_REPLACED, compare};
 pub use running::{
     Checkpoint, Done, Fill, Offer, PhaseMessage, Resumed, Run, SessionReply, SessionRequest, StoreMessage, Usage,
 };

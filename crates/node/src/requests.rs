@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use covey_messages::{
     CONTROL_STREAM, Done, Fill, Hex, Key, PhaseMessage, Resumed, RowsRun, Run, SessionReply, SessionRequest, ShareData,
-    wire,
+    WEIGHTS_REPLACED, wire,
 };
 use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::{Properties, ServedProtocol};
@@ -109,9 +109,7 @@ impl Kept<'_> {
         let upload = &self.held.head.upload;
         if self.held.is_replaced() {
             let program = upload.program.short();
-            return Err(format!(
-                "the weights of program {program} were replaced here meanwhile: open the session again"
-            ));
+            return Err(format!("the weights of program {program} {WEIGHTS_REPLACED}"));
         }
         if !self.held.is_deleted() {
             return Ok(());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use covey_messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights};
+use covey_messages::{HeldProgram, Hex, Key, RingMessage, ShareWeights, WEIGHTS_REPLACED};
 use covey_program::Program;
 use covey_ring::{Ring, Word};
 use serde::{Deserialize, Serialize};
@@ -250,9 +250,11 @@ impl Store {
         if former.is_some_and(|former| !held.get(&program).is_some_and(|now| Arc::ptr_eq(now, former))) {
             return Err(std::io::Error::other("its weights were shared again or deleted meanwhile"));
         }
-        files::put_in_place(file, &path)?;
-        let former = held.insert(program, Arc::new(StoredWeights::new(head, path)));
-        former.iter().for_each(|former| former.replaced.store(true, Ordering::Release));
+        let replaced = |is: bool| held.get(&program).iter().for_each(|one| one.replaced.store(is, Ordering::Release));
+        // Whoever reads the former ones meanwhile finds another's file in their place, and must know why.
+        replaced(true);
+        files::put_in_place(file, &path).inspect_err(|_| replaced(false))?;
+        held.insert(program, Arc::new(StoredWeights::new(head, path)));
         Ok(())
     }
 
@@ -403,7 +405,7 @@ impl StoredWeights {
             true => Ok((rest, hasher)),
             false if self.is_replaced() => {
                 let program = self.head.upload.program.short();
-                Err(format!("the weights of program {program} were replaced here meanwhile: open the session again"))
+                Err(format!("the weights of program {program} {WEIGHTS_REPLACED}"))
             }
             false => Err(FORMAT.corrupted(&self.path, "it is no longer the file this party started with")),
         }
@@ -468,3 +470,6 @@ impl Drop for StoredWeights {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

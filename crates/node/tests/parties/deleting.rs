@@ -113,7 +113,7 @@ fn upload(cluster: &Cluster, client: &str, model: &Model, weights_version: Hex<1
     let connected =
         covey_transport::connect(&party.address, &config.identity, &party.fingerprints, &party.name, timeout);
     let mut connection = connected.unwrap();
-    let mut taken = |connection: &mut Connection| match wire::answer(connection, timeout).unwrap() {
+    let taken = |connection: &mut Connection| match wire::answer(connection, timeout).unwrap() {
         Answer::Refused(reason) => panic!("{reason}"),
         Answer::Reply(reply) => reply,
     };

@@ -1,0 +1,79 @@
+//! Weights that are shared again while sessions begin with the former ones.
+
+use covey_program::{ProgramBuilder, op};
+
+use super::*;
+
+fn version(store: &Store, program: &Program, version: u8) -> Writer {
+    let file = program.to_bytes();
+    let upload = ShareWeights {
+        protocol: "trio".into(),
+        program: program.hash().into(),
+        weights_version: Hex([version; 16]),
+        role: 0,
+        parties: Vec::new(),
+        program_bytes: file.len() as u64,
+        payload_bytes: 8,
+    };
+    let ring = program.ring().into();
+    let mut writer =
+        store.begin(Head { name: "relu".into(), ring, upload, owner: None, owner_name: None, trained: None }).unwrap();
+    writer.write(&file).unwrap();
+    writer.write(&[version; 8]).unwrap();
+    writer
+}
+
+/// No moment is such that a sound file is called corrupted.
+#[test]
+fn who_reads_weights_that_are_being_replaced_hears_that_they_were() {
+    let mut builder = ProgramBuilder::new("relu", Ring::Pow2(32));
+    let input = builder.input("x", &[2], 8);
+    builder.bound(input, 9);
+    builder.range(input, -1.0, 1.0);
+    let output = builder.node("relu", op::Relu, &[input]);
+    builder.output(output);
+    let program = builder.build().unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    let (store, damaged) = Store::open(folder.path()).unwrap();
+    assert!(damaged.is_empty());
+    store.commit(version(&store, &program, 0), &[]).unwrap();
+    let hash = program.hash().into();
+    let mut refused = 0;
+    for next in 1..40 {
+        let held = store.get(&hash).unwrap();
+        std::thread::scope(|scope| {
+            let sharing = scope.spawn(|| store.commit(version(&store, &program, next), &[]).unwrap());
+            while !sharing.is_finished() {
+                if let Err(problem) = held.open().map(drop) {
+                    assert!(problem.ends_with(WEIGHTS_REPLACED), "{problem}");
+                    refused += 1;
+                }
+            }
+        });
+        assert!(held.is_replaced() && !store.get(&hash).unwrap().is_replaced());
+    }
+    assert!(refused > 0, "none was read while it was replaced");
+}
+
+/// What could not be replaced is in use as before.
+#[test]
+fn weights_that_cannot_be_replaced_stay() {
+    let mut builder = ProgramBuilder::new("relu", Ring::Pow2(32));
+    let input = builder.input("x", &[2], 8);
+    builder.bound(input, 9);
+    builder.range(input, -1.0, 1.0);
+    let output = builder.node("relu", op::Relu, &[input]);
+    builder.output(output);
+    let program = builder.build().unwrap();
+    let folder = tempfile::TempDir::new().unwrap();
+    let (store, _) = Store::open(folder.path()).unwrap();
+    store.commit(version(&store, &program, 0), &[]).unwrap();
+    let held = store.get(&program.hash().into()).unwrap();
+    let next = version(&store, &program, 1);
+    // A folder in its place, which no file replaces.
+    fs::remove_file(&held.path).unwrap();
+    fs::create_dir(&held.path).unwrap();
+    assert!(store.commit(next, &[]).is_err());
+    assert!(!held.is_replaced());
+    store.check_current(&held).unwrap();
+}
