@@ -66,9 +66,7 @@ pub(crate) fn while_shared<T>(mut attempt: impl FnMut() -> Result<T, ClientError
 /// Whether parties had different weights, or one had others between two looks at them: before the session began, or while it did.
 fn falls_between(error: &ClientError) -> bool {
     match error {
-        ClientError::Refused { reason, .. } => {
-            reason.starts_with(WEIGHTS_DIFFER) || reason.ends_with(WEIGHTS_REPLACED)
-        }
+        ClientError::Refused { reason, .. } => reason.starts_with(WEIGHTS_DIFFER) || reason.ends_with(WEIGHTS_REPLACED),
         ClientError::Transport(error) | ClientError::Wire(WireError::Transport(error)) => {
             error.kind() == ErrorKind::Aborted && error.detail().ends_with(WEIGHTS_REPLACED)
         }

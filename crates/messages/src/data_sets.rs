@@ -9,6 +9,8 @@ pub const MAX_ROWS: u32 = 1 << 31;
 
 /// Most data sets of one owner at a party, and most that a session attaches.
 pub const MAX_DATA_SETS: usize = 64;
+/// What stands between an owner's key and the name of its data set where both are written, and so in no name.
+pub const OWNER_ENDS: char = '/';
 /// Most row numbers of a request.
 pub const MAX_NAMED: usize = 1 << 20;
 /// Most data sets that a party tells of in one answer.

@@ -1,11 +1,12 @@
 //! Data sets in a party's state folder: its shares of rows, one file each (`headed_file`). Rows have one length, so that a run reads those
 //! that it names and no others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use covey_messages::{
@@ -61,6 +62,24 @@ impl Head {
 pub(crate) struct DataSetStore {
     folder: PathBuf,
     used: Mutex<HashMap<PathBuf, Used>>,
+    /// Room for those that sessions are receiving. Whoever holds `used` as well takes that first.
+    taken: Mutex<Vec<Taken>>,
+    /// How often room was taken.
+    rooms: AtomicU64,
+}
+
+/// Room for a data set to come.
+struct Taken {
+    number: u64,
+    owner: String,
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// Room that a session has for a data set, until that is in its place. Dropped, it is free again.
+pub(crate) struct Room<'a> {
+    store: &'a DataSetStore,
+    number: u64,
 }
 
 /// A file that was verified, and those who have it.
@@ -89,21 +108,31 @@ pub(crate) struct Writing {
 impl DataSetStore {
     /// Those in a party's state folder.
     pub fn new(state: &Path) -> Self {
-        DataSetStore { folder: state.join(FOLDER), used: Mutex::default() }
+        DataSetStore {
+            folder: state.join(FOLDER),
+            used: Mutex::default(),
+            taken: Mutex::default(),
+            rooms: AtomicU64::new(0),
+        }
     }
 
-    /// That there is room for `bytes` more of a data set of an owner, who may have `most` in all, or in place of one of this name.
-    pub fn check_room(
+    /// Takes room for `bytes` more of a data set of an owner, who may have `most` in all, those included that other sessions receive.
+    pub fn take_room(
         &self,
         program: &Hex<32>,
         name: &str,
         owner: &str,
         (bytes, most): (u64, u64),
-    ) -> Result<(), String> {
+    ) -> Result<Room<'_>, String> {
+        let path = self.path(program, name, owner);
+        // No other takes room meanwhile, and no file gets its place.
+        let mut taken = self.taken();
         let (mut own, _) = self.heads();
         own.retain(|(_, head)| head.owner == owner);
+        let to_come = || taken.iter().filter(|one| one.owner == owner);
         // One that is replaced stays until the new one is whole.
-        let has: u64 = own.iter().filter_map(|(path, _)| Some(fs::metadata(path).ok()?.len())).sum();
+        let kept = own.iter().filter_map(|(path, _)| Some(fs::metadata(path).ok()?.len()));
+        let has = kept.chain(to_come().map(|one| one.bytes)).fold(0, u64::saturating_add);
         if has.saturating_add(bytes) > most {
             return Err(format!(
                 "{} MiB of data sets where '{owner}' may have {} MiB and has {}: delete others first (`covey data delete`), or have \
@@ -113,10 +142,13 @@ impl DataSetStore {
                 has.div_ceil(MIB)
             ));
         }
-        if own.len() >= MAX_DATA_SETS && !self.path(program, name, owner).exists() {
+        let paths = own.iter().map(|(path, _)| path).chain(to_come().map(|one| &one.path)).chain([&path]);
+        if paths.collect::<HashSet<_>>().len() > MAX_DATA_SETS {
             return Err(format!("more than {MAX_DATA_SETS} data sets: delete others first (`covey data delete`)"));
         }
-        Ok(())
+        let number = self.rooms.fetch_add(1, Ordering::Relaxed);
+        taken.push(Taken { number, owner: owner.into(), path, bytes });
+        Ok(Room { store: self, number })
     }
 
     /// Starts writing a data set.
@@ -246,11 +278,15 @@ impl DataSetStore {
         }
     }
 
-    /// Puts a file in place of another, which is then out of use. At any moment one of them is there, whatever process ends.
-    fn replace(&self, path: &Path, file: tempfile::NamedTempFile) -> io::Result<()> {
+    /// Puts a file in place of another, which is then out of use. At any moment one of them is there, whatever process ends. Its room is
+    /// counted once at any moment, as what was taken or as the file's.
+    fn replace(&self, path: &Path, file: tempfile::NamedTempFile, room: &Room) -> io::Result<()> {
         let used = self.lock();
         let apart = files::also_apart(path)?;
+        let mut taken = self.taken();
         files::put_in_place(file, path)?;
+        taken.retain(|one| one.number != room.number);
+        drop(taken);
         apart.map_or(Ok(()), |apart| self.out_of_use(used, path, apart).map(drop))
     }
 
@@ -274,9 +310,20 @@ impl DataSetStore {
         self.folder.join(format!("{}.{SUFFIX}", &of[..32]))
     }
 
+    fn taken(&self) -> MutexGuard<'_, Vec<Taken>> {
+        // The same.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Used>> {
         // It is whole between any two statements.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.store.taken().retain(|one| one.number != self.number);
     }
 }
 
@@ -299,11 +346,11 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Puts it in place of the owner's former data set of the name.
-    pub fn put(self, store: &DataSetStore) -> Result<(), String> {
+    /// Puts it in place of the owner's former data set of the name, into the room that was taken for it.
+    pub fn put(self, room: Room) -> Result<(), String> {
         let Written { head: Head { owner, program, data_set, .. }, file } = self;
-        let path = store.path(&program, &data_set.name, &owner);
-        store.replace(&path, file).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        let path = room.store.path(&program, &data_set.name, &owner);
+        room.store.replace(&path, file, &room).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         info!(program = program.short(), owner, name = one_line(&data_set.name), rows = data_set.rows, "data set kept");
         Ok(())
     }
@@ -344,175 +391,4 @@ impl Drop for Rows {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    fn key(byte: u8) -> Key {
-        Key(format!("covey:{}", format!("{byte:02x}").repeat(32)).parse().unwrap())
-    }
-
-    fn client(name: &str, byte: u8) -> AllowedClient {
-        AllowedClient::new(name, vec![key(byte).0])
-    }
-
-    fn head(owner: &str, byte: u8, version: u8) -> Head {
-        Head {
-            owner: owner.into(),
-            readers: vec![key(7)],
-            program: Hex([1; 32]),
-            protocol: "trio".into(),
-            ring: RingMessage::Pow2(32),
-            role: 1,
-            parties: vec![key(1), key(2), key(3)],
-            data_set: DataSet { name: "records".into(), owner: key(byte), version: Hex([version; 32]), rows: 3 },
-            components: 2,
-            row_bytes: 4,
-        }
-    }
-
-    fn share(store: &DataSetStore, (owner, byte): (&str, u8), version: u8) {
-        let mut writing = store.begin(head(owner, byte, version)).unwrap();
-        writing.write(&[version; 12]).unwrap();
-        writing.finish().unwrap().put(store).unwrap();
-    }
-
-    fn records(owner: Option<u8>) -> DataSetName {
-        DataSetName { name: "records".into(), owner: owner.map(key) }
-    }
-
-    fn bytes(folder: &Path) -> Vec<Vec<u8>> {
-        let entries = fs::read_dir(folder.join(FOLDER)).unwrap();
-        entries.map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect()
-    }
-
-    #[test]
-    fn rows_serve_their_owner_and_whom_it_names_until_it_deletes_them() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let store = DataSetStore::new(folder.path());
-        let (owner, reader, other) = (client("hospital", 5), client("study", 7), client("other", 8));
-        let program = Hex([1; 32]);
-        assert!(store.open(&program, &records(None), &owner).is_err());
-        share(&store, ("hospital", 5), 1);
-        let path = store.path(&program, "records", "hospital");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let refusal = store.open(&program, &records(None), &other).err().unwrap();
-        assert!(refusal.contains("there is no data set 'records'"), "{refusal}");
-        assert!(store.open(&Hex([2; 32]), &records(None), &owner).is_err());
-        assert!(store.open(&program, &records(Some(8)), &owner).is_err(), "of another owner");
-        let rows = store.open(&program, &records(None), &owner).unwrap();
-        let again = store.open(&program, &records(Some(5)), &reader).unwrap();
-        assert!(Arc::ptr_eq(&rows, &again));
-        drop(again);
-        assert!(store.open(&program, &records(None), &other).is_err(), "known, and not the client's");
-        // A client that has only the owner's name has not its key.
-        assert!(store.open(&program, &records(None), &client("hospital", 9)).is_err());
-        let mut row = [0; 4];
-        rows.read(2, &mut row).unwrap();
-        assert_eq!(row, [1; 4]);
-        assert_eq!(
-            (store.told(Some(&reader), 0).of, store.told(Some(&other), 0).of, store.told(None, 0).of),
-            (1, 0, 1)
-        );
-        assert_eq!(store.told(None, 1), DataSetList { data_sets: Vec::new(), of: 1 });
-        // Shared again, the former one serves no run more, and its bytes go with its last session.
-        share(&store, ("hospital", 5), 2);
-        assert!(rows.read(2, &mut row).unwrap_err().contains("shared again"));
-        let held = |byte: u8| bytes(folder.path()).iter().any(|file| file.windows(12).any(|run| run == [byte; 12]));
-        assert!(held(1) && held(2));
-        drop(rows);
-        assert!(!held(1) && held(2));
-        assert_eq!(store.delete(&program, "records", Some(&other)), Ok(0));
-        assert_eq!(store.delete(&program, "records", Some(&owner)), Ok(1));
-        assert_eq!(store.delete(&program, "records", Some(&owner)), Ok(0));
-        assert!(bytes(folder.path()).is_empty());
-    }
-
-    #[test]
-    fn owners_of_one_name_are_told_apart_by_their_keys() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let store = DataSetStore::new(folder.path());
-        share(&store, ("hospital", 5), 1);
-        share(&store, ("other", 8), 2);
-        let (program, reader) = (Hex([1; 32]), client("study", 7));
-        let refusal = store.open(&program, &records(None), &reader).err().unwrap();
-        assert!(refusal.contains("several owners have a data set 'records'"), "{refusal}");
-        for (owner, version) in [(5, 1), (8, 2)] {
-            let rows = store.open(&program, &records(Some(owner)), &reader).unwrap();
-            assert_eq!(rows.head.data_set.version, Hex([version; 32]));
-        }
-        // Each may use its own without more.
-        assert!(store.open(&program, &records(None), &client("other", 8)).is_ok());
-        assert_eq!(store.delete(&program, "records", None), Ok(2));
-    }
-
-    /// Whoever opened it first, all have the same: a deletion reaches all of them, and no bytes are overwritten under a reader.
-    #[test]
-    fn sessions_that_open_a_data_set_at_once_hear_of_its_deletion() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let store = DataSetStore::new(folder.path());
-        let (program, owner) = (Hex([1; 32]), client("hospital", 5));
-        for _ in 0..20 {
-            share(&store, ("hospital", 5), 1);
-            let opened: Vec<Arc<Rows>> = std::thread::scope(|scope| {
-                let open = || store.open(&program, &records(None), &owner).unwrap();
-                let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-            });
-            store.delete(&program, "records", Some(&owner)).unwrap();
-            assert!(opened.iter().all(|rows| rows.read(0, &mut [0; 4]).is_err()));
-        }
-        // Also where another process overwrites it.
-        share(&store, ("hospital", 5), 1);
-        let rows = store.open(&program, &records(None), &owner).unwrap();
-        files::erase(&store.path(&program, "records", "hospital")).unwrap();
-        assert!(rows.read(0, &mut [0; 4]).unwrap_err().contains("was deleted"));
-    }
-
-    #[test]
-    fn an_owner_has_so_many_data_sets_and_no_more() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let store = DataSetStore::new(folder.path());
-        for number in 0..MAX_DATA_SETS {
-            assert!(store.check_room(&Hex([1; 32]), &format!("set {number}"), "hospital", (1, MIB)).is_ok());
-            let mut head = head("hospital", 5, 1);
-            head.data_set.name = format!("set {number}");
-            let mut writing = store.begin(head).unwrap();
-            writing.write(&[0; 12]).unwrap();
-            writing.finish().unwrap().put(&store).unwrap();
-        }
-        let refusal = store.check_room(&Hex([1; 32]), "one more", "hospital", (1, MIB)).unwrap_err();
-        assert!(refusal.contains("more than 64 data sets"), "{refusal}");
-        assert!(store.check_room(&Hex([1; 32]), "set 3", "hospital", (1, MIB)).is_ok(), "in place of a former one");
-        assert!(store.check_room(&Hex([1; 32]), "one more", "other", (1, MIB)).is_ok());
-        let refusal = store.check_room(&Hex([1; 32]), "set 3", "hospital", (MIB, MIB)).unwrap_err();
-        assert!(
-            refusal.starts_with("1 MiB of data sets where 'hospital' may have 1 MiB and has 1: delete"),
-            "{refusal}"
-        );
-        assert!(store.check_room(&Hex([1; 32]), "set 3", "other", (MIB, MIB)).is_ok());
-    }
-
-    #[test]
-    fn a_damaged_file_is_refused() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let store = DataSetStore::new(folder.path());
-        share(&store, ("hospital", 5), 1);
-        let (program, owner) = (Hex([1; 32]), client("hospital", 5));
-        let path = store.path(&program, "records", "hospital");
-        let good = fs::read(&path).unwrap();
-        for at in 0..good.len() {
-            let mut bad = good.clone();
-            bad[at] ^= 1 << (at % 8);
-            fs::write(&path, &bad).unwrap();
-            assert!(store.open(&program, &records(None), &owner).is_err(), "byte {at}");
-            fs::write(&path, &good[..at]).unwrap();
-            assert!(store.open(&program, &records(None), &owner).is_err(), "{at} bytes");
-        }
-        fs::write(&path, &good[..9]).unwrap();
-        assert_eq!(store.list(|_| true).1.len(), 1, "the operator hears of it");
-        fs::write(&path, &good).unwrap();
-        assert!(store.open(&program, &records(None), &owner).is_ok());
-    }
-}
+mod tests;

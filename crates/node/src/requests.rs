@@ -352,7 +352,8 @@ impl Runs<'_> {
                     if !self.asking.share_data {
                         return Err(format!("'{client_name}' may not share-data here: add it to `may`"));
                     }
-                    let elements = shared_data.check(&data, executor.program(), lanes.carrying().0).map_err(asked)?;
+                    let admitted = shared_data.admit_data(&data, executor.program(), lanes.carrying().0);
+                    let (elements, room) = admitted.map_err(asked)?;
                     stored_runs.iter().try_for_each(StoredRuns::need_dealer)?;
                     let number = Run::joint(data.inference, 1);
                     numbers.admit(&number).map_err(asked)?;
@@ -360,7 +361,10 @@ impl Runs<'_> {
                     let _memory = self.memory.take(self.asking, bytes, "a piece of a data set").map_err(asked)?;
                     let (party, _) = lanes.carrying();
                     counts.take();
-                    let keep = || shared_data.keep(&data, (&mut *control, &mut history), party, executor.program());
+                    let keep = || {
+                        let (control, history) = (&mut *control, &mut history);
+                        shared_data.keep((&data, room), (control, history), party, executor.program())
+                    };
                     let kept = guarded(self.streams, keep)?;
                     let (_, traffic) = counts.report(Vec::new(), 0, None);
                     reply(&mut *control, &SessionReply::DataShared(kept))?;

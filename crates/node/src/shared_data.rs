@@ -8,7 +8,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use covey_messages::{
-    DataSet, DataSetName, Hex, Key, MAX_DATA_SETS, MAX_NAMED, MAX_ROWS, RowsRun, ShareData, StoreMessage, is_name,
+    DataSet, DataSetName, Hex, Key, MAX_DATA_SETS, MAX_NAMED, MAX_ROWS, OWNER_ENDS, RowsRun, ShareData, StoreMessage,
+    is_name, one_line,
 };
 use covey_program::Program;
 use covey_protocols::any_party::AnyParty;
@@ -21,7 +22,7 @@ use covey_transport::{Endpoint, Network, Session as Streams};
 use zeroize::Zeroizing;
 
 use crate::config::{AllowedClient, PartyConfig};
-use crate::data_sets::{DataSetStore, Head, Rows, Writing};
+use crate::data_sets::{DataSetStore, Head, Room, Rows, Writing};
 use crate::history::History;
 use crate::lanes::over;
 use crate::others::Others;
@@ -56,13 +57,24 @@ pub(crate) struct SharedData<'a> {
     pub attached: Vec<Arc<Rows>>,
 }
 
-impl SharedData<'_> {
-    /// What is wrong with a request to share rows, and elements of a piece.
-    pub fn check<W: Word>(&self, asked: &ShareData, program: &Program, party: &AnyParty<W>) -> Result<usize, String> {
+impl<'a> SharedData<'a> {
+    /// What is wrong with a request to share rows; elements of a piece, and room for all.
+    pub fn admit_data<W: Word>(
+        &self,
+        asked: &ShareData,
+        program: &Program,
+        party: &AnyParty<W>,
+    ) -> Result<(usize, Room<'a>), String> {
         let ShareData { name, rows, readers, .. } = asked;
         let form = RowForm::of(program).map_err(|error| error.to_string())?;
         if !is_name(name) {
             return Err("a data set whose name is empty, too long or not printable".into());
+        }
+        if name.contains(OWNER_ENDS) {
+            return Err(format!(
+                "a data set called '{}': '{OWNER_ENDS}' stands between an owner's key and a name; choose a name without it",
+                one_line(name)
+            ));
         }
         if !(1..=MAX_ROWS).contains(rows) {
             return Err(format!("a data set of {rows} rows: 1 to {MAX_ROWS} go"));
@@ -83,14 +95,14 @@ impl SharedData<'_> {
         }
         let components = party.components(&party.constant(&Tensor::zeros([1]))).len();
         let bytes = row_bytes(&form, components, self.ring).saturating_mul((*rows).into());
-        self.store.check_room(&self.program, name, &self.client.name, (bytes, self.client.budget.data))?;
-        Ok(form.elements().fold(0usize, usize::saturating_add).saturating_mul(piece))
+        let room = self.store.take_room(&self.program, name, &self.client.name, (bytes, self.client.budget.data))?;
+        Ok((form.elements().fold(0usize, usize::saturating_add).saturating_mul(piece), room))
     }
 
-    /// Receives rows and keeps them, as all others do.
+    /// Receives rows and keeps them in the room that was taken for them, as all others do.
     pub fn keep<W: Word>(
         &self,
-        asked: &ShareData,
+        (asked, room): (&ShareData, Room),
         (control, history): (&mut dyn Endpoint, &mut History),
         party: &mut AnyParty<W>,
         program: &Program,
@@ -127,7 +139,7 @@ impl SharedData<'_> {
         let file = file.ok_or("a data set without rows")?.finish().map_err(stuck)?;
         // None is put in its place before all have all rows on their disks.
         self.others().all_agree(control, None)?;
-        file.put(self.store)?;
+        file.put(room)?;
         history.add(&data_set);
         Ok(data_set)
     }

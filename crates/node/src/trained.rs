@@ -141,7 +141,11 @@ impl Serving<'_> {
         self.store.replace(&held, finished, &self.config.clients).map_err(stuck)?;
         let former = self.stored_runs.delete_of_version(&other, &held.head.upload.weights_version);
         former.err().iter().for_each(|problem| warn!("{problem}"));
-        remove_former(self.masks, self.checkpoints, &ShareWeights { weights_version: version, ..held.head.upload.clone() });
+        remove_former(
+            self.masks,
+            self.checkpoints,
+            &ShareWeights { weights_version: version, ..held.head.upload.clone() },
+        );
         history.add(&version);
         let (job, weights_version) = (self.job.program.short(), version.short());
         info!(program = other.short(), job, client = self.job.client, runs, weights_version, "trained weights serve");

@@ -412,7 +412,9 @@ fn a_client_that_takes_a_sessions_id_again_gets_other_runs() {
                 drop(client);
                 let names = batches();
                 // As if it were used: what is left of it is in a backup, if anywhere.
-                delete_store(&config, Some(model.program.hash().into())).into_iter().for_each(|gone| drop(gone.unwrap()));
+                delete_store(&config, Some(model.program.hash().into()))
+                    .into_iter()
+                    .for_each(|gone| drop(gone.unwrap()));
                 // The id is free once the session has ended at all parties.
                 eventually("the end of the session", || {
                     status(&config).into_iter().all(|answer| answer.unwrap().sessions == 0)
