@@ -1,13 +1,14 @@
 //! Data sets that the parties keep, from the client's side: sharing them, and runs on their rows.
 
 use covey_messages::{
-    DataSet, DataSetName, DataSetUse, Hex, Key, MAX_NAMED, MAX_ROWS, PhaseMessage, RowsRun, Run, SessionReply,
-    SessionRequest, ShareData,
+    DataSet, DataSetList, DataSetName, DataSetUse, Hex, Key, MAX_LISTED, MAX_NAMED, MAX_ROWS, PhaseMessage, RowsRun,
+    Run, SessionReply, SessionRequest, ShareData, TOLD,
 };
 use covey_runtime::{Input, RowForm, RuntimeError};
 use covey_transport::Fingerprint;
 
-use crate::session::{Inferences, MAX_COUNT, Progress, Session, session_failure};
+use crate::reports::Progress;
+use crate::session::{Inferences, MAX_COUNT, Session, session_failure};
 use crate::{ClientConfig, ClientError};
 
 impl Session {
@@ -117,23 +118,59 @@ impl Session {
 
 /// The data sets that each party keeps for this client.
 pub fn data_sets(config: &ClientConfig) -> Vec<Result<Vec<DataSetUse>, ClientError>> {
-    let mut all: Vec<Result<Vec<DataSetUse>, ClientError>> = config.parties.iter().map(|_| Ok(Vec::new())).collect();
+    let mut all: Vec<Listing> = config.parties.iter().map(|party| Listing::of(&party.name)).collect();
     loop {
-        let known: Vec<usize> = all.iter().map(|party| party.as_ref().map_or(0, Vec::len)).collect();
+        let known: Vec<usize> = all.iter().map(Listing::known).collect();
         let lists = crate::status::data_sets(config, |role| known[role]);
-        let mut more = false;
-        for (party, list) in all.iter_mut().zip(lists) {
-            match (&mut *party, list) {
-                (Ok(kept), Ok(list)) => {
-                    more |= !list.data_sets.is_empty() && kept.len() + list.data_sets.len() < list.of;
-                    kept.extend(list.data_sets);
-                }
-                (Ok(_), Err(error)) => *party = Err(error),
-                (Err(_), _) => {}
-            }
+        // Each takes what it is told, whoever tells more.
+        let more = all.iter_mut().zip(lists).filter_map(|(party, list)| party.take(list).then_some(())).count();
+        if more == 0 {
+            return all.into_iter().map(|party| party.kept).collect();
         }
-        if !more {
-            return all;
+    }
+}
+
+/// What a party told of its data sets so far. It says at first how many there are, and then tells as many at a time as go.
+struct Listing {
+    party: String,
+    kept: Result<Vec<DataSetUse>, ClientError>,
+    of: Option<usize>,
+}
+
+impl Listing {
+    fn of(party: &str) -> Self {
+        Listing { party: party.into(), kept: Ok(Vec::new()), of: None }
+    }
+
+    fn known(&self) -> usize {
+        self.kept.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Takes the next ones; whether there are more.
+    fn take(&mut self, list: Result<DataSetList, ClientError>) -> bool {
+        let Ok(kept) = &mut self.kept else { return false };
+        if self.of.is_some_and(|of| kept.len() >= of) {
+            return false;
+        }
+        match list {
+            Ok(DataSetList { of, .. }) if of != *self.of.get_or_insert(of) => {
+                let party = &self.party;
+                let changed = format!("the data sets of {party} changed while they were listed: list them again");
+                self.kept = Err(ClientError::Request(changed));
+                false
+            }
+            Ok(DataSetList { data_sets, of }) if of <= MAX_LISTED && data_sets.len() == (of - kept.len()).min(TOLD) => {
+                kept.extend(data_sets);
+                kept.len() < of
+            }
+            Ok(_) => {
+                self.kept = Err(ClientError::Unexpected(self.party.clone()));
+                false
+            }
+            Err(error) => {
+                self.kept = Err(error);
+                false
+            }
         }
     }
 }
@@ -146,4 +183,38 @@ pub fn delete_data(
     name: &str,
 ) -> Vec<Result<covey_messages::Deleted, ClientError>> {
     crate::status::delete(config, |_| covey_messages::Request::DeleteData(program, name.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(count: usize, of: usize) -> Result<DataSetList, ClientError> {
+        let key = Key(format!("covey:{}", "00".repeat(32)).parse().unwrap());
+        let data_set = DataSet { name: "records".into(), owner: key, version: Hex([1; 32]), rows: 3 };
+        let one = DataSetUse { data_set, program: Hex([2; 32]), owner: "hospital".into(), bytes: 4 };
+        Ok(DataSetList { data_sets: vec![one; count], of })
+    }
+
+    #[test]
+    fn a_party_tells_of_as_many_data_sets_as_it_says_at_first_and_no_more() {
+        let mut listing = Listing::of("alpha");
+        assert!(listing.take(list(TOLD, TOLD + 1)) && !listing.take(list(1, TOLD + 1)));
+        // Others may have more, for which it is asked again.
+        assert!(!listing.take(list(0, TOLD + 1)));
+        assert_eq!(listing.kept.unwrap().len(), TOLD + 1);
+        let refusal = |lists: &[(usize, usize)]| {
+            let mut listing = Listing::of("alpha");
+            let more: Vec<bool> = lists.iter().map(|(count, of)| listing.take(list(*count, *of))).collect();
+            assert!(!more[more.len() - 1]);
+            listing.kept.unwrap_err().to_string()
+        };
+        // One at a time without end, more than go, more than there are, none where some are due.
+        for lists in [&[(1, 1 << 13)][..], &[(TOLD, MAX_LISTED + 1)], &[(2, 1)], &[(TOLD, 2 * TOLD), (0, 2 * TOLD)]] {
+            let refusal = refusal(lists);
+            assert!(refusal.starts_with("alpha broke the format"), "{refusal}");
+        }
+        let refusal = refusal(&[(TOLD, 2 * TOLD), (TOLD, 3 * TOLD)]);
+        assert!(refusal.contains("alpha changed while they were listed"), "{refusal}");
+    }
 }

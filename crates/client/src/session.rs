@@ -1,25 +1,27 @@
 //! The data owner's part: one session with all parties, many inferences.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use covey_messages::{
     CONTROL_STREAM, Done, Fill, PhaseMessage, Run, SessionReply, SessionRequest, Terms, Usage, lane_of, lane_stream,
-    one_line, wire,
+    wire,
 };
-use covey_program::{Program, ValueId};
+use covey_program::Program;
 use covey_protocols::kind::{ProtocolKind, ServedProtocol};
-use covey_protocols::served::ClientHalf;
 use covey_protocols::{Options, Roles, turned};
-use covey_ring::{Tensor, Word};
+use covey_ring::Word;
 use covey_runtime::session::{Visitor, choose, supports};
-use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, RowForm, RuntimeError, check_batch, encode_inputs};
+use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, RuntimeError, check_batch};
 use covey_transport::{Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
 
+use crate::half::{Half, Opening};
 use crate::opening::{AbsentDealer, Opened, open, while_shared};
 use crate::parties::check_all;
 use crate::queue::Waiting;
+use crate::reports::{Due, Progress, Told, reports};
 use crate::{ClientConfig, ClientError};
 
 /// Most inferences of one request.
@@ -38,17 +40,6 @@ impl Default for SessionOptions {
     fn default() -> Self {
         SessionOptions { protocol: ProtocolKind::Trio, options: Options::default() }
     }
-}
-
-/// How far a run is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Steps begun.
-    pub step: usize,
-    /// Steps in all.
-    pub steps: usize,
-    /// The model's name of the step.
-    pub name: String,
 }
 
 /// The result of one inference.
@@ -103,39 +94,6 @@ pub struct Session {
     /// The protocol stores runs for later sessions.
     keeps_runs: bool,
     left: bool,
-}
-
-/// This client's half of the protocol, whatever protocol and ring.
-pub(crate) trait Half: Send {
-    /// Takes in the inputs of one more run, checked; returns its batch size.
-    fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError>;
-    /// Forgets what was loaded.
-    fn clear(&mut self);
-    /// Shares what was loaded first and receives the outputs.
-    fn run(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError>;
-    /// Receives what opens at the end of a sequence.
-    fn end(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError>;
-    /// Shares so many rows of `inputs`, of the form `form`, from row number `first` on.
-    fn share_rows(
-        &mut self,
-        program: &Program,
-        form: &RowForm,
-        inputs: &[Input],
-        rows: (usize, usize),
-    ) -> Result<(), ClientError>;
-    /// That these rows have integers in the program's ring.
-    fn check_rows(
-        &self,
-        program: &Program,
-        form: &RowForm,
-        inputs: &[Input],
-        rows: (usize, usize),
-    ) -> Result<(), ClientError>;
-}
-
-struct Loaded<W: Word> {
-    client: Box<dyn ClientHalf<W>>,
-    inputs: VecDeque<Vec<Tensor<W>>>,
 }
 
 impl Session {
@@ -257,7 +215,7 @@ impl Session {
         let run =
             Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count, continues: false, ends: false };
         self.request(&SessionRequest::Run(run))?;
-        let reports = self.reports(progress)?;
+        let reports = self.reports(count, progress)?;
         self.stored.extend((run.inference..).take(count as usize).map(|inference| (inference, batch)));
         self.next += u64::from(count);
         Ok(reports)
@@ -289,7 +247,7 @@ impl Session {
             )));
         }
         self.request(&SessionRequest::Fill(Fill { batch, count }))?;
-        self.reports(progress)
+        self.reports(0, progress)
     }
 
     /// One inference: shares `inputs`, has the parties run the program, and opens the outputs to this client alone. In phase
@@ -380,6 +338,7 @@ impl Session {
         let (program, streams) = (&self.program, &self.streams);
         let (lanes, control) = (&mut self.lanes, &mut self.control);
         let many = lanes.len();
+        let (running, ended) = (AtomicUsize::new(many), OnceLock::new());
         let numbers = move |lane: usize| (first..).take(count as usize).filter(move |run| lane_of(*run, many) == lane);
         let assignments = self.assignments;
         let run = |lane: usize, half: &mut Box<dyn Half>| -> Result<(Vec<Output>, f64), ClientError> {
@@ -389,13 +348,22 @@ impl Session {
             Ok((outputs, start.elapsed().as_secs_f64()))
         };
         let (opened, reports) = std::thread::scope(|scope| {
+            let (running, ended) = (&running, &ended);
             let lanes = lanes.iter_mut().enumerate().map(|(lane, half)| {
-                let each =
-                    move || numbers(lane).map(|number| Ok((number, run(lane, half)?))).collect::<Result<Vec<_>, _>>();
+                let each = move || {
+                    let opened: Result<Vec<_>, _> =
+                        numbers(lane).map(|number| Ok((number, run(lane, half)?))).collect();
+                    if running.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        let _ = ended.set(Instant::now());
+                    }
+                    opened
+                };
                 scope.spawn(each)
             });
             let lanes: Vec<_> = lanes.collect();
-            let reports = reports(&mut **control, streams, progress).map_err(|error| session_failure(streams, error));
+            let due = Due { told: Told::of(program, count), ended, by_themselves: false };
+            let reports =
+                reports(&mut **control, streams, due, progress).map_err(|error| session_failure(streams, error));
             let vanished = |_| Err(ClientError::Unexpected("this process".into()));
             let opened = lanes.into_iter().map(|lane| lane.join().unwrap_or_else(vanished));
             (opened.collect::<Result<Vec<_>, ClientError>>(), reports)
@@ -428,7 +396,7 @@ impl Session {
             Some(half) => half.end(&program, batch).map_err(|error| session_failure(&self.streams, error)),
             None => Err(ClientError::Unexpected("this process".into())),
         };
-        let (outputs, reports) = (opened?, self.reports(progress)?);
+        let (outputs, reports) = (opened?, self.reports(0, progress)?);
         Ok(Inference { outputs, ..self.account(reports, start.elapsed().as_secs_f64()) })
     }
 
@@ -536,8 +504,10 @@ impl Session {
         ask(&mut *self.control, &self.streams, request)
     }
 
-    fn reports(&mut self, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<Done>, ClientError> {
-        reports(&mut *self.control, &self.streams, progress).map_err(|error| session_failure(&self.streams, error))
+    /// The parties' reports of so many runs that they do by themselves, or of what ended before.
+    fn reports(&mut self, runs: u32, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<Done>, ClientError> {
+        let due = Due { told: Told::of(&self.program, runs), ended: &OnceLock::new(), by_themselves: true };
+        reports(&mut *self.control, &self.streams, due, progress).map_err(|error| session_failure(&self.streams, error))
     }
 }
 
@@ -571,7 +541,7 @@ pub(crate) fn ask(control: &mut dyn Endpoint, streams: &Streams, request: &Sessi
 }
 
 /// The roles that take part in a session.
-pub(crate) fn present(streams: &Streams) -> Vec<PeerId> {
+pub(crate) fn present(streams: &dyn Network) -> Vec<PeerId> {
     streams.peers().into_iter().filter(|peer| *peer < streams.parties()).collect()
 }
 
@@ -583,31 +553,6 @@ fn transport_options(terms: &Terms) -> TransportOptions {
         bandwidth: terms.network.bandwidth,
         ..TransportOptions::default()
     }
-}
-
-/// Waits until every party has reported the end of the run.
-fn reports(
-    control: &mut dyn Endpoint,
-    streams: &Streams,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<Vec<Done>, ClientError> {
-    // P1 tells its progress; P0 may be far ahead.
-    let mut order = present(streams);
-    order.sort_by_key(|role| (*role != 1, *role));
-    let mut reports: Vec<(PeerId, _)> = Vec::with_capacity(order.len());
-    for role in order {
-        loop {
-            match wire::receive_control(control, role, &streams.name(role))? {
-                SessionReply::Progress { step, steps, name } => {
-                    progress(&Progress { step, steps, name: one_line(&name) });
-                }
-                SessionReply::Done(done) => break reports.push((role, done)),
-                _ => return Err(ClientError::Unexpected(streams.name(role))),
-            }
-        }
-    }
-    reports.sort_by_key(|(role, _)| *role);
-    Ok(reports.into_iter().map(|(_, done)| done).collect())
 }
 
 /// Whether the protocol stores runs for later sessions.
@@ -622,84 +567,5 @@ impl Visitor for KeepsRuns {
 
     fn served<W: Word>(self, protocol: &dyn ServedProtocol<W>) -> bool {
         (protocol.properties().keeps_runs)(&self.0)
-    }
-}
-
-struct Opening<'a> {
-    endpoint: Box<dyn Endpoint>,
-    program: &'a Program,
-    options: Options,
-}
-
-impl Visitor for Opening<'_> {
-    type Output = Result<Box<dyn Half>, ClientError>;
-
-    fn clear(self) -> Self::Output {
-        Err(ClientError::Request("clear computes in the open and has no sessions: use protocol trio".into()))
-    }
-
-    fn served<W: Word>(self, protocol: &dyn ServedProtocol<W>) -> Self::Output {
-        let client = protocol.client(self.endpoint, self.program.ring(), self.options);
-        Ok(Box::new(Loaded { client, inputs: VecDeque::new() }))
-    }
-}
-
-impl<W: Word> Half for Loaded<W> {
-    fn load(&mut self, program: &Program, inputs: &[Input]) -> Result<usize, ClientError> {
-        let (inputs, batch) = encode_inputs(program, inputs)?;
-        self.inputs.push_back(inputs);
-        Ok(batch)
-    }
-
-    fn clear(&mut self) {
-        self.inputs.clear();
-    }
-
-    fn run(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError> {
-        self.client.enter(INPUTS);
-        let inputs = self.inputs.pop_front().unwrap_or_default();
-        inputs.iter().try_for_each(|input| self.client.send(input))?;
-        self.receive(program, program.outputs().iter().copied(), batch)
-    }
-
-    fn end(&mut self, program: &Program, batch: usize) -> Result<Vec<Output>, ClientError> {
-        self.receive(program, program.opened_at_end(), batch)
-    }
-
-    fn share_rows(
-        &mut self,
-        program: &Program,
-        form: &RowForm,
-        inputs: &[Input],
-        rows: (usize, usize),
-    ) -> Result<(), ClientError> {
-        self.client.enter(INPUTS);
-        form.encode(program, inputs, rows)?.iter().try_for_each(|input| Ok(self.client.send(input)?))
-    }
-
-    fn check_rows(
-        &self,
-        program: &Program,
-        form: &RowForm,
-        inputs: &[Input],
-        rows: (usize, usize),
-    ) -> Result<(), ClientError> {
-        Ok(form.encode::<W>(program, inputs, rows).map(drop)?)
-    }
-}
-
-impl<W: Word> Loaded<W> {
-    fn receive(
-        &mut self,
-        program: &Program,
-        ids: impl Iterator<Item = ValueId>,
-        batch: usize,
-    ) -> Result<Vec<Output>, ClientError> {
-        self.client.enter(OUTPUTS);
-        let one = |id| {
-            let words = self.client.receive(&program.value(id).full_shape(batch))?;
-            Ok(Output::new(program, id, &words))
-        };
-        ids.map(one).collect()
     }
 }

@@ -15,6 +15,8 @@ pub const OWNER_ENDS: char = '/';
 pub const MAX_NAMED: usize = 1 << 20;
 /// Most data sets that a party tells of in one answer.
 pub const TOLD: usize = 100;
+/// Most data sets that a client hears of from one party.
+pub const MAX_LISTED: usize = 1 << 14;
 
 /// A data owner shares rows of the session's program, which it sends in pieces after this request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

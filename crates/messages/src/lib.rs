@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use data_sets::{
-    DataSet, DataSetList, DataSetName, DataSetUse, MAX_DATA_SETS, MAX_NAMED, MAX_ROWS, OWNER_ENDS, RowsRun, ShareData,
-    TOLD,
+    DataSet, DataSetList, DataSetName, DataSetUse, MAX_DATA_SETS, MAX_LISTED, MAX_NAMED, MAX_ROWS, OWNER_ENDS, RowsRun,
+    ShareData, TOLD,
 };
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 pub use hello::{PartyHello, PartyMessage, WEIGHTS_DIFFER, WEIGHTS_REPLACED, compare};

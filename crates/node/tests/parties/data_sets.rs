@@ -12,7 +12,7 @@ use covey_runtime::Input;
 use covey_transport::Fingerprint;
 
 use crate::checkpoints::{answer, ask, refusal};
-use crate::common::{Cluster, Model, cnn, expected, message, noise};
+use crate::common::{Cluster, Model, cnn, eventually, expected, message, noise};
 use crate::sequences::{Clear, fading};
 use crate::stored_runs::Raw;
 
@@ -204,7 +204,17 @@ fn a_clients_data_sets_take_the_room_that_it_may_have() {
     cluster.share(&model);
     // Each row is two words of 32 bits at a party that computes.
     let rows = |count: usize| as_rows(&vec![0.5; count]);
-    open(&cluster, &model, "data").share_data("first", &[], &rows(100_000), &mut |_, _| {}).unwrap();
+    // A session that sends its rows late has its room meanwhile, and no longer than it lasts.
+    let mut waits = Raw::open(&cluster, &model);
+    let third = ShareData { name: "third".into(), rows: 100_000, readers: Vec::new(), inference: 1 };
+    let third = SessionRequest::ShareData(third);
+    ask(&mut waits, cluster.roles().into_iter().map(|role| (role, third.clone())));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let share = || open(&cluster, &model, "data").share_data("first", &[], &rows(100_000), &mut |_, _| {});
+    let refusal = message(share().unwrap_err());
+    assert!(refusal.contains("where 'data' may have 1 MiB and has 1"), "{refusal}");
+    drop(waits);
+    eventually("room", || share().is_ok());
     let mut session = open(&cluster, &model, "data");
     let refusal = message(session.share_data("second", &[], &rows(100_000), &mut |_, _| {}).unwrap_err());
     let expected = "1 MiB of data sets where 'data' may have 1 MiB and has 1: delete others first";
@@ -303,12 +313,14 @@ fn no_two_parties_keep_different_data_sets_as_one() {
         let refusal = refusal(&mut raw, &cluster, asked.into_iter().enumerate());
         assert!(refusal.contains("for something else than this party"), "{refusal}");
     }
-    let unnamed =
-        SessionRequest::ShareData(ShareData { name: String::new(), rows: 1, readers: Vec::new(), inference: 1 });
+    let named = |name: &str| {
+        SessionRequest::ShareData(ShareData { name: name.into(), rows: 1, readers: Vec::new(), inference: 1 })
+    };
     for (bad, expected) in [
         (share(0, &[]), "a data set of 0 rows"),
         (share(u32::MAX, &[]), "a data set of 4294967295 rows"),
-        (unnamed, "whose name is empty"),
+        (named(""), "whose name is empty"),
+        (named("2026/11"), "a data set called '2026/11': '/' stands between an owner's key and a name"),
     ] {
         let mut raw = Raw::open(&cluster, &model);
         let refusal = refusal(&mut raw, &cluster, cluster.roles().into_iter().map(|role| (role, bad.clone())));
