@@ -172,3 +172,40 @@ fn agree(
     let absent_dealer = absent.map(|error| AbsentDealer { error, stored_runs });
     Ok(Opened { connections, names, absent_dealer })
 }
+
+#[cfg(test)]
+mod tests {
+    use covey_transport::Network;
+    use covey_transport::memory::network_with_clients;
+
+    use super::*;
+
+    fn refused(reason: &str) -> ClientError {
+        ClientError::Refused { party: "alpha".into(), reason: reason.into() }
+    }
+
+    /// What the session fails with because of P0.
+    fn aborted(reason: &str) -> ClientError {
+        network_with_clients(2, 1, Duration::from_secs(1))[2].abort(Some(0), reason).into()
+    }
+
+    #[test]
+    fn a_session_that_falls_between_two_versions_of_weights_is_opened_again() {
+        let replaced = format!("the weights of program 0123456789ab {WEIGHTS_REPLACED}");
+        let attempts = |mut first: Option<ClientError>| {
+            let mut attempts = 0;
+            let opened = while_shared(|| {
+                attempts += 1;
+                first.take().map_or(Ok(()), Err)
+            });
+            (opened.is_ok(), attempts)
+        };
+        let differ = format!("{WEIGHTS_DIFFER}: P0 (alpha) has 01, P1 (beta) has 02; share them again");
+        for between in [refused(&differ), refused(&replaced), aborted(&replaced)] {
+            assert_eq!(attempts(Some(between)), (true, 2));
+        }
+        for other in [refused("it holds no weights of program 0123456789ab"), aborted("internal error")] {
+            assert_eq!(attempts(Some(other)), (false, 1));
+        }
+    }
+}
