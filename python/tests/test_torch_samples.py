@@ -108,14 +108,64 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[int, ...], str]] = {
 }  # fmt: skip
 
 
+MERGED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "a convolution of each head": (
+        lambda conv, x: conv(images(x)).reshape(x.shape[0], 2, 5, 4, 4), (torch.nn.Conv2d(3, 5, 3, padding=1),),
+    ),
+    "channels of each head apart, without a bias": (
+        lambda conv, x: conv(images(x)).reshape(x.shape[0], 2, 3, 2, 2),
+        (torch.nn.Conv2d(3, 3, 3, 2, 1, groups=3, bias=False),),
+    ),
+    "maxima of each head": (
+        lambda pool, x: pool(images(x)).reshape(x.shape[0], 2, 3, 2, 2), (torch.nn.MaxPool2d(2),),
+    ),
+    "means of each head": (
+        lambda pool, x: pool(images(x)).flatten(1).reshape(x.shape[0], 2, 3), (torch.nn.AdaptiveAvgPool2d(1),),
+    ),
+    "normalised maps": (lambda norm, x: norm(images(x)).reshape(x.shape), (torch.nn.BatchNorm2d(3),)),
+    "normalised rows": (
+        lambda layer, norm, x: norm(layer(x).flatten(0, 3)).reshape(x.shape[0], 2, 3, 4, 6),
+        (torch.nn.Linear(4, 6, bias=False), torch.nn.BatchNorm1d(6)),
+    ),
+    "windows of a map": (
+        lambda conv, x: conv(
+            x.flatten(1, 2).reshape(-1, 6, 2, 2, 2, 2).permute(0, 2, 4, 1, 3, 5).reshape(-1, 6, 2, 2)
+        ).reshape(x.shape[0], 4, 5, 2, 2),
+        (torch.nn.Conv2d(6, 5, 1),),
+    ),
+}  # fmt: skip
+
+
+def images(x: Any) -> Any:
+    """[B, 2, 3, 4, 4] with the batch and heads merged."""
+    return x.reshape(-1, 3, 4, 4)
+
+
+class Merged(torch.nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self, function: Callable[..., Any], layers: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.function, self.layers = function, torch.nn.ModuleList(layers)
+        for name, values in [*self.named_parameters(), *self.named_buffers()]:
+            if values.is_floating_point():
+                low, high = (0.5, 1.5) if "var" in name else (-1.0, 1.0)
+                torch.nn.init.uniform_(values, low, high, generator=torch.Generator().manual_seed(0))
+        self.eval()
+
+    def forward(self, x: Any) -> Any:
+        return self.function(*self.layers, x)
+
+
 def inputs(shape: tuple[int, ...], samples: int) -> Any:
     return torch.randn(samples, *shape, generator=torch.Generator().manual_seed(samples))
 
 
-@pytest.mark.parametrize("case", SAME)
+@pytest.mark.parametrize("case", [*SAME, *MERGED])
 def test_a_program_is_the_module(case: str) -> None:
-    function, shape = SAME[case]
-    module = Apply(function)
+    if case in MERGED:
+        module, shape = Merged(*MERGED[case]), (2, 3, 4, 4)
+    else:
+        function, shape = SAME[case]
+        module = Apply(function)
     graph, errors = examine(module, example_inputs=(inputs(shape, 2),))
     assert [*errors, *rewrite(graph)] == []
     x = inputs(shape, 3)

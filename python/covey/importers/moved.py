@@ -3,7 +3,7 @@
 A graph keeps the batch first, so nothing is moved: what a model has as [T, N, E] stays [N, T, E]. The model's value is
 then a name for that one, with its own layout (`Value.at`, `Value.merged`, `Value.first`). A node that reads it is
 imported as what it does to the value behind it. Where the batch is first again, so is the name's. Nodes that would
-compute across the batch are refused, and so are those that nobody has taught here.
+compute across the batch are refused, and so are those without a handler.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.errors import NodeError, UnsupportedError
-from covey.importers import doubts
+from covey.importers import doubts, merged
 from covey.importers.doubts import MOVE_BACK, OF_ATTENTION, value_of
 from covey.importers.layouts import FIRST, Layout, Place, layout_of, reshaped
 from covey.importers.onnx_node import BATCH, IMPORTERS, Importer, OnnxNode, Scope, of_one_sample, well_formed
 from covey.ir import Note, Status, Value
 
 _BEHIND = ".batch_first"
-"""Ends the names of values that stand behind a model's own, as long as those are in use."""
+"""Ends the names of values that stand behind a model's own."""
 
 
 def run(importer: Importer, operator: str, node: OnnxNode) -> None:
@@ -62,9 +62,9 @@ def _run_at(importer: Importer, operator: str, node: OnnxNode, place: Place | No
             where = f"node '{node.scope.movers[moved.name][0]}' has moved the batch"
             way_out = f"{OF_ATTENTION}{MOVE_BACK}" if operator == "Attention" else MOVE_BACK
             raise node.unsupported(f"it reads {moved}, where {where}", way_out)
-        handler(_Frame(operator, node, moved, place))
+        handler(Frame(operator, node, moved, place))
     elif values and (_moves(operator, node, values[0]) if place is None else place[0] != FIRST):
-        _HANDLERS[operator](_Frame(operator, node, values[0], place))
+        _HANDLERS[operator](Frame(operator, node, values[0], place))
     else:
         importer(node)
 
@@ -121,7 +121,7 @@ def _moves(operator: str, node: OnnxNode, x: Value) -> bool:
 
 
 @dataclass(frozen=True)
-class _Frame:
+class Frame:
     """A node in the model's layout: where its operands have the batch, and how many dimensions."""
 
     operator: str
@@ -234,11 +234,11 @@ class _Frame:
         return {**self.node.attributes, **changed}
 
 
-def _elementwise(frame: _Frame) -> None:
+def _elementwise(frame: Frame) -> None:
     frame.become(frame.operands(), frame.layout, **frame.keep())
 
 
-def _transpose(frame: _Frame) -> None:
+def _transpose(frame: Frame) -> None:
     order = frame.node.integers("perm") or list(reversed(range(frame.rank)))
     if sorted(order) != list(range(frame.rank)):
         raise frame.refused(f"its permutation {order} does not fit the dimensions")
@@ -257,7 +257,7 @@ def _transpose(frame: _Frame) -> None:
         frame.become([source], layout, operator="Transpose", perm=behind)
 
 
-def _reshape(frame: _Frame) -> None:
+def _reshape(frame: Frame) -> None:
     wanted = frame.node.constant_integers(1, "target shape")
     if frame.place is None:
         raise frame.refused(f"its target {wanted} mixes the batch with the dimensions")
@@ -267,7 +267,7 @@ def _reshape(frame: _Frame) -> None:
     frame.become([source, frame.constant(np.array([BATCH, *shape]))], layout, operator="Reshape")
 
 
-def _matmul(frame: _Frame) -> None:
+def _matmul(frame: Frame) -> None:
     node = frame.node
     constants = [index for index in range(2) if node.is_constant(index)]
     rank = max((node.constant(index, "operand").ndim for index in constants), default=2)
@@ -286,7 +286,7 @@ def _matmul(frame: _Frame) -> None:
     frame.become(operands, frame.layout)
 
 
-def _gemm(frame: _Frame) -> None:
+def _gemm(frame: Frame) -> None:
     """Rows of merged dimensions: as a MatMul and an Add over what they were merged from."""
     node = frame.node
     rows = frame.x.merged > 1 and frame.x.place == 0 and frame.rank == 2
@@ -305,7 +305,7 @@ def _gemm(frame: _Frame) -> None:
     frame.become([product, frame.constant(bias)], frame.layout, operator="Add")
 
 
-def _expand(frame: _Frame) -> None:
+def _expand(frame: Frame) -> None:
     wanted = frame.node.constant_integers(1, "shape")
     kept = (1, *(frame.x.dims(batch)[frame.x.place] for batch in (BATCH, frame.node.scope.exported_batch or BATCH)))
     others = [size for axis, size in enumerate(wanted) if axis != frame.x.place]
@@ -319,7 +319,7 @@ def _expand(frame: _Frame) -> None:
     frame.become([source, frame.constant(np.array(sizes))], frame.layout)
 
 
-def _gather(frame: _Frame) -> None:
+def _gather(frame: Frame) -> None:
     node = frame.node
     if node.is_constant(0):  # rows of a table
         (value,) = (value for name in node.inputs if (value := value_of(node.scope, name)) is not None)
@@ -332,7 +332,7 @@ def _gather(frame: _Frame) -> None:
     frame.become([node.scope.moved[frame.x.name], node.inputs[1]], layout, axis=frame.behind(axis))
 
 
-def _gather_elements(frame: _Frame) -> None:
+def _gather_elements(frame: Frame) -> None:
     axis = frame.axis(int(frame.node.attribute("axis", 0)))
     if not frame.node.is_constant(1) or value_of(frame.node.scope, frame.node.inputs[0]) is not frame.x:
         raise frame.refused("it gathers by secret indices")
@@ -343,25 +343,25 @@ def _gather_elements(frame: _Frame) -> None:
     frame.become([source, frame.constant(indices)], frame.layout, axis=frame.behind(axis))
 
 
-def _concat(frame: _Frame) -> None:
+def _concat(frame: Frame) -> None:
     axis = frame.axis(int(frame.node.attribute("axis", 1)))
     frame.become(frame.operands(), frame.layout, axis=frame.behind(axis))
 
 
-def _split(frame: _Frame) -> None:
+def _split(frame: Frame) -> None:
     axis = frame.axis(int(frame.node.attribute("axis", 0)))
     inputs = [frame.node.scope.moved[frame.x.name], *frame.node.inputs[1:]]
     frame.become(inputs, *[frame.layout] * len(frame.node.outputs), **frame.keep(axis=frame.behind(axis)))
 
 
-def _arg_max(frame: _Frame) -> None:
+def _arg_max(frame: Frame) -> None:
     axis = frame.axis(int(frame.node.attribute("axis", 0)))
     gone = int(not frame.node.flag("keepdims", 1) and axis < frame.layout.place)
     source = frame.node.scope.moved[frame.x.name]
     frame.become([source], frame.layout.shifted(-gone), **frame.keep(axis=frame.behind(axis)))
 
 
-def _softmax(frame: _Frame) -> None:
+def _softmax(frame: Frame) -> None:
     node = frame.node
     axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1))
     last = frame.rank - 1
@@ -376,7 +376,7 @@ def _softmax(frame: _Frame) -> None:
     frame.become([node.scope.moved[frame.x.name]], frame.layout, axis=axis)
 
 
-def _normalization(frame: _Frame) -> None:
+def _normalization(frame: Frame) -> None:
     """Over the last dimensions, which must lie behind the batch; scale and shift align with them."""
     node = frame.node
     axis = int(node.attribute("axis", -1))
@@ -387,7 +387,7 @@ def _normalization(frame: _Frame) -> None:
     frame.become(inputs, frame.layout, **frame.keep(axis=place - frame.rank))
 
 
-def _recurrent(frame: _Frame) -> None:
+def _recurrent(frame: Frame) -> None:
     """[length, batch, size], as layout 0 has it; the states before and behind are [directions, batch, hidden]."""
     node = frame.node
     if node.flag("layout") or frame.at != 1 or frame.x.merged > 1 or node.inputs[0] != frame.x.name:
@@ -408,7 +408,7 @@ def _axes(node: OnnxNode) -> list[int] | None:
     return node.integers("axes")
 
 
-def _over_axes(frame: _Frame, axes: list[int], layout: Layout) -> None:
+def _over_axes(frame: Frame, axes: list[int], layout: Layout) -> None:
     """The operator over these dimensions of the value behind."""
     inputs = [frame.node.scope.moved.get(frame.x.name, frame.x.name)]
     if frame.node.has(1):
@@ -417,7 +417,7 @@ def _over_axes(frame: _Frame, axes: list[int], layout: Layout) -> None:
         frame.become(inputs, layout, **frame.keep(axes=axes))
 
 
-def _reduce(frame: _Frame) -> None:
+def _reduce(frame: Frame) -> None:
     axes = _axes(frame.node)
     if not axes:
         raise frame.refused("it runs over the batch")
@@ -426,7 +426,7 @@ def _reduce(frame: _Frame) -> None:
     _over_axes(frame, [frame.behind(place) for place in places], frame.layout.shifted(-gone))
 
 
-def _squeeze(frame: _Frame) -> None:
+def _squeeze(frame: Frame) -> None:
     axes = _axes(frame.node)
     if not axes:
         raise frame.refused("it names no axes, and the batch may be 1,")
@@ -435,7 +435,7 @@ def _squeeze(frame: _Frame) -> None:
     _over_axes(frame, [frame.behind(place) for place in places], frame.layout.shifted(-gone))
 
 
-def _unsqueeze(frame: _Frame) -> None:
+def _unsqueeze(frame: Frame) -> None:
     axes = _axes(frame.node) or []
     rank = frame.rank + len(axes)
     places = [axis + rank if axis < 0 else axis for axis in axes]
@@ -446,7 +446,7 @@ def _unsqueeze(frame: _Frame) -> None:
     _over_axes(frame, [after.behind(place) for place in places], after)
 
 
-def _slice(frame: _Frame) -> None:
+def _slice(frame: Frame) -> None:
     node = frame.node
     first = node.integers("starts") if node.opset < 10 else node.constant_integers(1, "starts")
     axes = node.integers("axes") if node.opset < 10 else node.constant_integers(3, "axes") if node.has(3) else None
@@ -475,11 +475,13 @@ _REDUCTIONS = (
     "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
 
-_HANDLERS: dict[str, Callable[[_Frame], None]] = {
+_HANDLERS: dict[str, Callable[[Frame], None]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_max),
+    **dict.fromkeys(merged.LAYERS, merged.of_images),
+    "BatchNormalization": merged.normalised,
     "Concat": _concat,
     "Expand": _expand,
     "Gather": _gather,
