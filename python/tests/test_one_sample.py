@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "a batch that PyTorch drops": (
         lambda: Apply(lambda m, x: torch.softmax(x.squeeze(), 1)),
         TOKENS,
-        "its result squeeze[N, 5, 12] has the shape [5, 12] in PyTorch, for the 1 it was exported with",
+        "[N, 5, 12] has the shape [5, 12] in PyTorch, for the 1 it was exported with",
     ),
     "a sample that becomes three": (
         lambda: Apply(lambda m, x: x + torch.zeros(3, 1, 1)),
