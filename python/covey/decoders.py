@@ -208,6 +208,11 @@ def _llama(torch: Any, model: Any, sequence: int) -> tuple[Any, list[Any], Any]:
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     if window is not None and window < sequence:
         raise ModelError(f"this model attends to {window} tokens only: compile it for a sequence of {window} or less")
+    turns = getattr(config, "rope_parameters", None) or {}
+    short = turns.get("original_max_position_embeddings") or sequence
+    if turns.get("rope_type") == "longrope" and short < sequence:
+        reason = f"this model turns its positions otherwise beyond {short} tokens"
+        raise ModelError(f"{reason}: compile it for a sequence of {short} or less")
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     # The rotary embedding of the positions, as a table that is looked up like another embedding.
     ids = torch.arange(sequence)[None]

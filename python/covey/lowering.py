@@ -179,6 +179,7 @@ class Lowering:
         self.program.ring.pow2 = self.settings.ring_bits
         self.program.inputs.extend(self._values[name].id for name in self.graph.inputs)
         self.program.outputs.extend(self._values[name].id for name in self.graph.outputs)
+        self._name_outputs()
         if self.graph.postprocess:
             for name in self.graph.outputs:
                 step = self.graph.postprocess.get(name)
@@ -533,6 +534,18 @@ class Lowering:
             )
         )
         return Lowered(len(self.program.values) - 1, name, tuple(shape), batched, scale, interval, calibrated)
+
+    def _name_outputs(self) -> None:
+        """Give outputs the names that the graph has for them, also where an operator ends in a step of its own."""
+        values = self.program.values
+        places = {value.name: place for place, value in enumerate(values)}
+        for output, name in zip(self.program.outputs, self.graph.outputs, strict=True):
+            value, wanted = values[output], _plain(name)
+            if value.name == wanted:
+                continue
+            if (other := places.get(wanted)) is not None:
+                values[other].name, places[value.name] = value.name, other
+            value.name, places[wanted] = wanted, output
 
     def _name_of_result(self, node: Node, scale: int) -> str:
         integer = self.graph.values[node.output].dtype is not DType.FLOAT

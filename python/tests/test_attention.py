@@ -248,3 +248,12 @@ def test_padding_that_the_data_owner_masks(how: str, ring: int, scale: int) -> N
     # No value of a masked token has any bearing.
     x["v"] = np.where(mask[:, None, :, None], x["v"], 1.0)
     assert np.array_equal(interpreter.run(compiled, x)[0], y)
+
+
+def test_scores_that_a_secret_mask_changes_are_no_output() -> None:
+    inputs = secrets((2, 2, 4, 8), (2, 2, 4, 8), (2, 2, 4, 8))
+    node = helper.make_node("Attention", [*"qkvm"], ["y", "", "", "s"], name="the_node", qk_matmul_output_mode=2)
+    shapes = {**{name: ["N", *array.shape[1:]] for name, array in inputs.items()}, "m": ["N", 2, 4, 4]}
+    proto = builders.model([node], shapes, ["y", "s"], {}, types={"m": onnx.TensorProto.BOOL}, opset=24)
+    with pytest.raises(covey.UnsupportedError, match="its masked scores are asked for"):
+        covey.compile(proto, input_range={**dict.fromkeys("qkv", (-2, 2)), "m": (0, 1)})

@@ -212,6 +212,9 @@ def test_attention_reads_the_mask_of_an_embedding(known: bool) -> None:
     agree(proto, inputs, tolerance=4e-3, ring=64, input_range=None if known else {"m": (0, 1)})
 
 
+SQUARE = uniform(LENGTH, LENGTH, 6)
+"""As many samples as there are keys."""
+
 REFUSED: dict[str, tuple[str, Case, str]] = {
     "rotary": ("Attention", (X, ["x", "w", "b"], PACKED, {"num_heads": HEADS, "do_rotary": 1}), "use RotaryEmbedding"),
     "lengths": (
@@ -228,6 +231,21 @@ REFUSED: dict[str, tuple[str, Case, str]] = {
     "different masks": (
         "MultiHeadAttention",
         (SAME, ["q", "k", "v", "", "m"], {"m": PADDED}, {"num_heads": HEADS}),
+        "is not the same for every sample",
+    ),
+    "a mask for each of as many samples as there are keys": (
+        "MultiHeadAttention",
+        ({"q": SQUARE}, ["q", "q", "q", "", "m"], {"m": np.tri(LENGTH, dtype=np.int32)}, {"num_heads": HEADS}),
+        "is not the same for every sample",
+    ),
+    "lengths of as many samples as there are keys": (
+        "Attention",
+        (
+            {"x": SQUARE},
+            ["x", "w", "b", "m"],
+            {**PACKED, "m": np.arange(1, LENGTH + 1, dtype=np.int32)},
+            {"num_heads": HEADS},
+        ),
         "is not the same for every sample",
     ),
     "weak mask": (

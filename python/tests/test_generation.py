@@ -169,6 +169,12 @@ def test_models_that_have_no_steps_are_refused() -> None:
         decoders.step_of(gpt2(), 64)
     with pytest.raises(CoveyError, match=r"call eval\(\) on it first"):
         decoders.step_of(gpt2().train(), SEQUENCE)
+    scaling = {
+        "rope_type": "longrope", "original_max_position_embeddings": 4, "factor": 8.0, "short_factor": [1.0] * 4,
+        "long_factor": [2.0] * 4,
+    }  # fmt: skip
+    with pytest.raises(CoveyError, match="turns its positions otherwise beyond 4 tokens"):
+        decoders.step_of(llama(rope_scaling=scaling), SEQUENCE)
 
 
 def test_the_command_prints_tokens_as_they_come(small: Model, tmp_path: Path, command: Command) -> None:

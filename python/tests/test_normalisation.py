@@ -174,6 +174,16 @@ def test_the_skip_of_onnxruntime(bias: bool) -> None:
     agree(helper.make_model(graph, opset_imports=opsets, ir_version=10), image(3, 3, 8), tolerance=4e-3)
 
 
+def test_the_skip_of_onnxruntime_adds_next_to_nothing_by_default() -> None:
+    constants = {"g": np.ones(8), "b": np.zeros(8)}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["s"]),
+        helper.make_node("SkipLayerNormalization", ["x", "s", *constants], ["y"], name="n", domain="com.microsoft"),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 3, 8]}, {"y": ["N", 3, 8]}, constants)
+    agree(proto, {"x": image(3, 3, 8)["x"] / 100}, tolerance=2e-2, ring=64, scale=20)
+
+
 WRITTEN_OUT = {
     "sqrt and div": "Pow d two p; ReduceMean p v; Add v e s; Sqrt s r; Div d r n",
     "product and reciprocal": "Mul d d p; ReduceMean p v; Add e v s; Sqrt s r; Reciprocal r i; Mul d i n",

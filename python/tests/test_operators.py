@@ -16,7 +16,9 @@ import covey
 import interpreter
 from agreement import agree, image
 from covey import reference
+from covey.clear import run_clear
 from covey.importers.onnx import import_model
+from covey.model import load
 
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
@@ -342,3 +344,31 @@ def test_mean_and_sign() -> None:
     data = {"x": np.array([[-0.75, -0.25, 0.0, 0.25, 1.0]])}
     agree(builders.model(nodes, {"x": ["N", 5]}, ["y"]), data, tolerance=1e-3)
     agree(builders.single("Mean", ["N", 5]), data, tolerance=1e-3)
+
+
+def test_a_ring_without_room_for_the_least_inverse_is_refused() -> None:
+    """x over y would be 0 for large y."""
+    proto = builders.model([helper.make_node("Div", ["a", "b"], ["y"])], {"a": ["N", 1], "b": ["N", 1]}, ["y"], {})
+    ranges = {"a": (0, 1000), "b": (1, 1000)}
+    with pytest.raises(covey.CoveyError, match=r"Z_2.32 has no room for inverses as small as 0.001"):
+        covey.compile(proto, input_range=ranges, ring=32, scale=12)
+    inputs = {"a": np.array([[1000.0], [1000.0], [600.0]]), "b": np.array([[1000.0], [700.0], [600.0]])}
+    result = run_clear(load(covey.compile(proto, input_range=ranges)), inputs).outputs["y"]
+    np.testing.assert_allclose(result, inputs["a"] / inputs["b"], rtol=2e-3)
+
+
+@pytest.mark.parametrize("text", ["Log x y", "Exp x e; Sqrt e y", "Reciprocal x y", "Pow x half y"])
+def test_outputs_have_the_names_of_the_model(text: str) -> None:
+    nodes = []
+    for step in text.split("; "):
+        op, *operands, result = step.split()
+        nodes.append(helper.make_node(op, operands, [result]))
+    proto = builders.model(nodes, {"x": ["N", 2]}, ["y"], {"half": np.array(-0.5)} if "half" in text else {})
+    compiled = covey.compile(proto, input_range=(0.01, 10), ring=64)
+    assert list(run_clear(load(compiled), {"x": np.ones((2, 2))}).outputs) == ["y"]
+
+
+def test_numbers_beyond_any_word_are_refused() -> None:
+    proto = builders.model([helper.make_node("Log", ["x"], ["y"])], {"x": ["N", 1]}, ["y"])
+    with pytest.raises(covey.CoveyError, match="bits"):
+        covey.compile(proto, calibration=np.random.default_rng(0).uniform(1, 1e20, (9, 1)))

@@ -163,6 +163,10 @@ CASES: dict[str, Case] = {
         [node("Mul", "x w", "a"), node("Mul", "a a", "s"), node("Softplus", "s", "p"), node("Div", "a p", "z")], (3, 4),
         {"w": drawn(3, 4)}, lambda x, w: (x * w) / F.softplus((x * w) ** 2),
     ),
+    "rows over their norms, at the end": (
+        [node("Mul", "x w", "a"), node("LpNormalization", "a", "z", axis=-1, p=2)], (3, 4), {"w": drawn(3, 4)},
+        lambda x, w: F.normalize(x * w, dim=-1),
+    ),
     "layer norm": normalised(
         "LayerNormalization", lambda x, g, b: F.layer_norm(x, (5,), g, b), (5,), (5,), axis=-1
     ),

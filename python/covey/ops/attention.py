@@ -86,7 +86,7 @@ def _attention(node: OnnxNode) -> None:
     steps = attend(node, q, k, v, masks, float(scale) if scale else 1 / math.sqrt(q.shape[-1]), packed=packed)
     if given_output(node, 3, ""):
         mode = MODES[int(node.attribute("qk_matmul_output_mode", 0))]
-        if mode == "biased" and masks.mask is not None:
+        if mode == "biased" and (masks.mask is not None or masks.kept is not None):
             raise node.unsupported("its masked scores are asked for", "leave them out of the outputs")
         node.scope.aliases[node.outputs[3]] = steps[mode].name
     node.ignore("qk_matmul_output_mode")

@@ -142,11 +142,14 @@ def _masks(node: OnnxNode, mask: int, bias: int, length: int, keys: int, past: i
 def _left_out(node: OnnxNode, index: int, length: int, keys: int) -> Mask:
     """The keys that a constant mask leaves out: of numbers for each, or how many count."""
     array = node.constant(index, "mask")
-    if array.ndim == 1 and (array == array[:1]).all():
-        return np.asarray(np.arange(keys) >= array[0])
-    array = of_one_sample(array, array.ndim)
-    if array.shape in ((keys,), (length, keys)):
-        return np.asarray(array == 0)
+    if array.ndim == 1:
+        if array.size and (array == array[:1]).all():
+            return np.asarray(np.arange(keys) >= array[0])
+    else:
+        # [batch, keys], or [batch, length, keys].
+        of_sample = of_one_sample(array, array.ndim)
+        if of_sample.shape == ((keys,) if array.ndim == 2 else (length, keys)):
+            return np.asarray(of_sample == 0)
     raise node.unsupported(f"its mask of shape {list(array.shape)} is not the same for every sample", RAW_MASK)
 
 

@@ -163,6 +163,7 @@ def _skip_layer_normalization(node: OnnxNode) -> None:
         node.scope.aliases[given] = total.name
     kept = node.inputs[bias:]
     del node.inputs[bias:]
+    node.attributes.setdefault("epsilon", 1e-12)  # onnxruntime's
     finish(node, total, 2, total.shape[-1:], centred=centred)
     node.inputs.extend(kept)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from covey._proto import program_pb2 as pb
-from covey.errors import NodeError, UnsupportedError
+from covey.errors import DoesNotFitError, NodeError, UnsupportedError
 from covey.functions import RECIPROCAL, RSQRT, Function
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 CALIBRATION = "give calibration data (--calibration data.npy) or put a Clip before it"
 CLIP = "put a Clip before it, or rescale what it reads"
+
+LEAST_BITS = 3
+"""Bits that the smallest inverse has at least behind its leading one."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ def multiplied(low: Lowering, node: Node, x: Lowered, factor: Lowered, limit: fl
     room = available - x.scale - _bits(most)
     if magnitude is not None and (x.calibrated or factor.calibrated or room < min(low.scale, factor.scale)):
         room = available - x.scale - _bits(min(most, max(MARGIN * magnitude, 1.0)))
+    _check_factor(low, node, factor, min(factor.scale, room))
     factor = rounded(low, node, factor, max(1, min(factor.scale, room)), "factor")
     scale = x.scale + factor.scale
     end = math.ceil(math.ldexp(limit, scale)) if math.isfinite(limit) else math.inf
@@ -129,6 +133,24 @@ def multiplied(low: Lowering, node: Node, x: Lowered, factor: Lowered, limit: fl
         magnitude=magnitude,
     )
     return half_added(low, node, product, low.scale, "product")
+
+
+def _check_factor(low: Lowering, node: Node, factor: Lowered, scale: int) -> None:
+    """Refuse a ring with no room for the smallest factor: what it multiplies would be 0, or far off."""
+    least = math.ldexp(float(factor.interval.low.min()), -factor.scale)
+    missing = LEAST_BITS - (math.frexp(least)[1] - 1 + scale) if least > 0 else 0
+    if scale < factor.scale and missing > 0:
+        settings = low.settings
+        raise DoesNotFitError(
+            node.name,
+            node.source_op,
+            magnitude=1 / least,
+            needed=settings.available_bits + missing,
+            available=settings.available_bits,
+            scale=low.scale,
+            calibrated=factor.calibrated,
+            reason=f"Z_2^{settings.ring_bits} has no room for inverses as small as {least:.2g}",
+        )
 
 
 def ends_of(low: Lowering, node: Node, y: Lowered, name: str, function: Function) -> tuple[float, float] | None:

@@ -174,7 +174,7 @@ class DrawnScalar(Scalar):
     error: float
 
     def reference(self, *inputs: Array) -> Array:
-        least, most = math.floor(inputs[0].min()), math.ceil(inputs[0].max())
+        least, most = float(np.floor(inputs[0].min())), float(np.ceil(inputs[0].max()))
         if not self.function.holds(least, most):
             least, most = float(inputs[0].min()), float(inputs[0].max())
         goal = wanted_error(self.function, least, most, self.error, FINE)

@@ -16,14 +16,19 @@ LEAST = 1e-300
 """Added to sums of squares: in a program at least one unit, so that rows of zeros stay zeros."""
 
 
-def resolve_normalizers(graph: Graph) -> None:
-    """Remove every Normalizer that only outputs and ArgMax read; the others become divisions by a secret."""
+def resolve_normalizers(graph: Graph, *, within: bool = False) -> None:
+    """Remove every Normalizer that only outputs and ArgMax read; the others become divisions by a secret.
+
+    Where the program itself reads the outputs, as a loss does, all of them are `within`.
+    """
     for node in list(graph.nodes):
         if not isinstance(node.op, Normalizer):
             continue
         (source,) = node.inputs
-        inside = node.output in graph.carried.values() or any(
-            not isinstance(reader.op, ArgMax) for reader in graph.consumers(node.output)
+        inside = (
+            within
+            or node.output in graph.carried.values()
+            or any(not isinstance(reader.op, ArgMax) for reader in graph.consumers(node.output))
         )
         if inside or source in (*graph.inputs, *graph.outputs):
             _write_out(graph, node, node.op.norm)
