@@ -140,6 +140,7 @@ bounds: $(VENV)/ready
 # Needs torch.
 random-modules: $(VENV)/ready
 	$(ONE_THREAD) $(BIN)/python python/tests/random_modules.py --programs --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))
+	$(ONE_THREAD) $(BIN)/python python/tests/random_modules.py --programs --onnx --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))
 
 # Every parser for SECONDS each, after 10,000 files damaged as a bad disk would. SEED=n repeats a run's random choices.
 SECONDS ?= 60

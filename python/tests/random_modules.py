@@ -1,29 +1,34 @@
 """Random PyTorch modules: what Covey makes of each, against the module itself.
 
-    python python/tests/random_modules.py [--count N] [--seed S] [--programs]
+    python python/tests/random_modules.py [--count N] [--seed S] [--programs] [--onnx]
 
 A module is a list of steps that read earlier results. The graph as imported and as rewritten computes the same in
-floating point, and with --programs the fixed-point program does so nearly. Modules that are refused are counted by
-reason: a refusal is no error.
+floating point, and with --programs the fixed-point program does so nearly. With --onnx PyTorch exports them to ONNX
+first. Modules that are refused are counted by reason: a refusal is no error.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import random
 import re
 import sys
+import warnings
 from collections import Counter
+from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from torch.nn import functional as f
 
+import builders
 import covey
 from covey import reference
 from covey.clear import run_clear
-from covey.importers.torch_export import examine
+from covey.importers.source import examine
 from covey.ir import Graph
 from covey.model import load
 from covey.passes import rewrite
@@ -107,14 +112,17 @@ def example(seed: int, shape: tuple[int, ...], samples: int) -> Tensor:
 Outputs = list[np.ndarray]
 
 
-def judge(seed: int, *, program: bool = False) -> tuple[str, str]:
-    """What becomes of the module of a seed: `same`, `refused` or `wrong`, and where or why."""
+def judge(seed: int, *, program: bool = False, through_onnx: bool = False) -> tuple[str, str]:
+    """What becomes of the module of a seed: `same`, `refused`, `wrong`, or `not exported`; and where or why."""
     module, shape = drawn(seed)
     x = example(seed, shape, 3)
     with torch.no_grad():
         due = _arrays(module(x))
+    source, options = (_exported(module, seed, shape), {}) if through_onnx else (module, {"example_inputs": (x[:2],)})
+    if source is None or (through_onnx and _differ(builders.float_results(source, {"x": x.numpy()}), due)):
+        return "not exported", ""
     try:
-        graph, errors = examine(module, example_inputs=(example(seed, shape, 2),))
+        graph, errors = examine(source, **options)
         if errors:
             return "refused", str(errors[0])
         if found := _differ(_floats(graph, x), due):
@@ -125,13 +133,34 @@ def judge(seed: int, *, program: bool = False) -> tuple[str, str]:
             return "wrong", f"as rewritten: {found}"
         if program:
             inputs = torch.cat([example(seed, shape, 64), x]).numpy()
-            compiled = covey.compile(module, (x,), input_range=(-2, 2), calibration=inputs)
+            compiled = covey.compile(source, **options, input_range=(-2, 2), calibration=inputs)
             outputs = run_clear(load(compiled), x.numpy()).outputs
             if found := _differ(list(outputs.values()), due, near=True):
                 return "wrong", f"as a program: {found}"
     except covey.CoveyError as error:
         return "refused", str(error)
     return "same", ""
+
+
+def _exported(module: Steps, seed: int, shape: tuple[int, ...]) -> onnx.ModelProto | None:
+    """The module as ONNX, with a symbolic batch, where PyTorch can export it."""
+    buffer, errors = io.BytesIO(), (RuntimeError, torch.onnx.errors.OnnxExporterError, IndexError, TypeError)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), torch.no_grad():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                module, (example(seed, shape, 2),), buffer, input_names=["x"], dynamic_axes={"x": {0: "N"}},
+                opset_version=17, dynamo=False,
+            )  # fmt: skip
+        proto = onnx.load_from_string(buffer.getvalue())
+        builders.float_results(proto, {"x": example(seed, shape, 3).numpy()})
+    except errors:
+        return None
+    except Exception as error:  # onnxruntime has its own
+        if "onnxruntime" not in type(error).__module__:
+            raise
+        return None
+    return proto
 
 
 def _arrays(outputs: Any) -> Outputs:
@@ -161,13 +190,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the first module; the others follow")
+    parser.add_argument("--onnx", action="store_true", help="export each to ONNX first")
     parser.add_argument("--programs", action="store_true", help="compile and run each in fixed point, too")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     counts: Counter[str] = Counter()
     reasons: dict[str, list[int]] = {}
     for seed in range(asked.seed, asked.seed + asked.count):
-        kind, text = judge(seed, program=asked.programs)
+        kind, text = judge(seed, program=asked.programs, through_onnx=asked.onnx)
         counts[kind] += 1
         if kind == "wrong":
             print(f"seed {seed}: {text}\n{drawn(seed)[0]}\n", flush=True)
@@ -177,7 +207,7 @@ def main() -> int:
             )
     for reason, seeds in sorted(reasons.items(), key=lambda entry: -len(entry[1])):
         print(f"{len(seeds):5} refused, as seed {seeds[0]}: {reason[:160]}")
-    print(f"{asked.count} modules: {counts['same']} same, {counts['refused']} refused, {counts['wrong']} wrong")
+    print(f"{asked.count} modules: " + ", ".join(f"{number} {kind}" for kind, number in sorted(counts.items())))
     return min(counts["wrong"], 1)
 
 
