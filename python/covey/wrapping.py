@@ -10,21 +10,30 @@ Pooling = Literal["mean", "cls"]
 """How the states of all tokens become one: their mean over those that count, or the first one."""
 
 ENCODERS = (
-    "albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "mobilebert",
-    "modernbert", "mpnet", "roberta", "roberta-prelayernorm", "roformer", "squeezebert", "xlm-roberta",
+    "albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "esm",
+    "ibert", "layoutlm", "luke", "megatron-bert", "mobilebert", "modernbert", "mpnet", "nystromformer", "rembert",
+    "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "splinter", "squeezebert", "xlm-roberta",
+    "xlm-roberta-xl",
 )  # fmt: skip
 DECODERS = (
-    "bloom", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neo", "gpt_neox", "granite", "llama", "mistral",
-    "olmo", "olmo2", "opt", "phi", "phi3", "qwen2", "qwen3", "smollm3", "stablelm", "starcoder2",
+    "apertus", "arcee", "biogpt", "bloom", "codegen", "cohere", "cohere2", "ernie4_5", "exaone4", "falcon", "gemma",
+    "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "granite", "helium",
+    "hunyuan_v1_dense", "llama", "ministral", "mistral", "nemotron", "olmo", "olmo2", "olmo3", "opt", "persimmon",
+    "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
 )  # fmt: skip
 TEXT = (*ENCODERS, *DECODERS)
 IMAGES = (
-    "beit", "clip_vision_model", "convnext", "convnextv2", "deit", "dinov2", "dinov3_vit", "mobilenet_v2", "poolformer",
-    "regnet", "resnet", "segformer", "siglip_vision_model", "swin", "swinv2", "vit",
+    "beit", "clip_vision_model", "convnext", "convnextv2", "data2vec-vision", "deit", "dinov2", "dinov2_with_registers",
+    "dinov3_vit", "focalnet", "hgnet_v2", "hiera", "ijepa", "mobilenet_v1", "mobilenet_v2", "mobilevit", "poolformer",
+    "pvt", "pvt_v2", "regnet", "resnet", "segformer", "siglip_vision_model", "swiftformer", "swin", "swinv2", "textnet",
+    "vit", "vit_msn",
 )  # fmt: skip
 """The architectures that are wrapped, by what their `config.json` calls them."""
 
-COUNTS_TOKENS = ("camembert", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta")
+COUNTS_TOKENS = (
+    "camembert", "data2vec-text", "ibert", "luke", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
+    "xlm-roberta-xl",
+)  # fmt: skip
 """Kinds that count tokens for their positions, from behind the id of padding on."""
 
 TRUTHS = ("bloom", "deberta", "deberta-v2", "opt")

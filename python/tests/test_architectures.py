@@ -28,6 +28,7 @@ TEXTS: dict[str, Any] = {
 }  # fmt: skip
 DECODES = {**TEXTS, "num_key_value_heads": 1, "bos_token_id": 1, "eos_token_id": 2}
 HEADS = {**DECODES, "head_dim": 16}
+OLDER = {"vocab_size": WORDS, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 40, "pad_token_id": PADDING}
 POSITIONS = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 PATCHES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "image_size": SIDE,
@@ -35,6 +36,10 @@ PATCHES = {
 }  # fmt: skip
 WINDOWS = {
     "embed_dim": 8, "depths": [2, 1], "num_heads": [1, 2], "window_size": 4, "image_size": SIDE, "patch_size": 4,
+}  # fmt: skip
+PYRAMID = {
+    "image_size": SIDE, "hidden_sizes": [8, 16, 16, 16], "depths": [1, 1, 1, 1], "num_attention_heads": [1, 2, 2, 2],
+    "mlp_ratios": [2, 2, 2, 2],
 }  # fmt: skip
 STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1]}
 
@@ -100,7 +105,62 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "stablelm": ("StableLm", DECODES),
     "starcoder2": ("Starcoder2", DECODES),
     "xlm-roberta": ("XLMRoberta", TEXTS),
+    "apertus": ("Apertus", DECODES),
+    "arcee": ("Arcee", DECODES),
+    "biogpt": ("BioGpt", TEXTS),
+    "codegen": ("CodeGen", {**OLDER, "n_embd": 64, "n_head": 4, "rotary_dim": 8}),
+    "cohere": ("Cohere", DECODES),
+    "cohere2": ("Cohere2", {**DECODES, "sliding_window": 8}),
+    "data2vec-text": ("Data2VecText", TEXTS),
+    "ernie4_5": ("Ernie4_5", HEADS),
+    "esm": ("Esm", {**TEXTS, "position_embedding_type": "rotary", "mask_token_id": 4}),
+    "exaone4": ("Exaone4", {**DECODES, "sliding_window": 8}),
+    "glm": ("Glm", HEADS),
+    "glm4": ("Glm4", HEADS),
+    "gpt_bigcode": ("GPTBigCode", OLDER),
+    "gptj": ("GPTJ", {**OLDER, "rotary_dim": 8}),
+    "helium": ("Helium", HEADS),
+    "hunyuan_v1_dense": ("HunYuanDenseV1", HEADS),
+    "ibert": ("IBert", TEXTS),
+    "layoutlm": ("LayoutLM", TEXTS),
+    "luke": ("Luke", {**TEXTS, "entity_vocab_size": 10}),
+    "megatron-bert": ("MegatronBert", TEXTS),
+    "ministral": ("Ministral", {**HEADS, "sliding_window": 8}),
+    "nemotron": ("Nemotron", DECODES),
+    "nystromformer": ("Nystromformer", TEXTS),
+    "olmo3": ("Olmo3", {**DECODES, "sliding_window": 8}),
+    "persimmon": ("Persimmon", TEXTS),
+    "rembert": ("RemBert", {**TEXTS, "input_embedding_size": 16, "output_embedding_size": 32}),
+    "roc_bert": ("RoCBert", {**TEXTS, "enable_pronunciation": False, "enable_shape": False}),
+    "seed_oss": ("SeedOss", HEADS),
+    "splinter": ("Splinter", TEXTS),
+    "xlm-roberta-xl": ("XLMRobertaXL", TEXTS),
     "beit": ("Beit", PATCHES),
+    "dinov2_with_registers": ("Dinov2WithRegisters", PATCHES),
+    "focalnet": (
+        "FocalNet",
+        {
+            "image_size": SIDE, "embed_dim": 8, "depths": [1, 1], "hidden_sizes": [8, 16], "focal_levels": [1, 1],
+            "focal_windows": [3, 3], "patch_size": 4,
+        },
+    ),
+    "data2vec-vision": ("Data2VecVision", PATCHES),
+    "hgnet_v2": ("HGNetV2", {}),
+    "hiera": (
+        "Hiera",
+        {"embed_dim": 8, "image_size": [SIDE, SIDE], "depths": [1, 1, 1, 1], "num_heads": [1, 2, 4, 8]},
+    ),
+    "ijepa": ("IJepa", PATCHES),
+    "mobilenet_v1": ("MobileNetV1", {"image_size": SIDE, "depth_multiplier": 0.25}),
+    "swiftformer": ("SwiftFormer", {"image_size": SIDE, "depths": [1, 1, 1, 1], "embed_dims": [8, 16, 16, 16]}),
+    "textnet": ("TextNet", {}),
+    "mobilevit": (
+        "MobileViT",
+        {"image_size": SIDE, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 24, 32]},
+    ),
+    "pvt": ("Pvt", PYRAMID),
+    "pvt_v2": ("PvtV2", PYRAMID),
+    "vit_msn": ("ViTMSN", PATCHES),
     "clip_vision_model": ("CLIPVision", PATCHES),
     "convnext": ("ConvNext", {**STAGES, "num_stages": 2}),
     "convnextv2": ("ConvNextV2", {**STAGES, "num_stages": 2}),

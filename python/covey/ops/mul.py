@@ -116,9 +116,15 @@ def _mul_aten(node: TorchNode) -> None:
     if any(secret) and all(one or other for one, other in zip(secret, public, strict=True)):
         node.become("And", *(each.array if isinstance(each, Constant) else each for each in given))
         return
+    real = any(isinstance(each, Value) and each.dtype is DType.FLOAT for each in given)
+    # A mask of whole numbers beside real ones is such, too.
+    whole = [
+        real and isinstance(each, Value) and each.dtype is DType.INDEX and node.scope.graph.holds_input(each.name)
+        for each in given
+    ]
     one, other = (
-        node.apply("Cast", node.activation(name), to=1, suffix="numbers") if truth else node.operand(name)
-        for name, truth in zip(("self", "other"), secret, strict=True)
+        node.apply("Cast", node.argument(name), to=1, suffix="numbers") if truth or number else node.operand(name)
+        for name, truth, number in zip(("self", "other"), secret, whole, strict=True)
     )
     node.become("Mul", one, other)
 
