@@ -132,7 +132,8 @@ pub(crate) fn refusal(value: &Value, problem: String) -> RuntimeError {
 
 /// The real numbers an input may hold: its declared range, within the bound of its integers.
 pub(crate) fn range(value: &Value) -> (f64, f64) {
-    let largest = (2f64.powi(value.bound.bits as i32) - 1.0) / 2f64.powi(value.scale as i32);
+    // What is rounded to the largest integer of so many bits, or less, has room.
+    let largest = (2f64.powi(value.bound.bits as i32) - 0.5).next_down() / 2f64.powi(value.scale as i32);
     let (low, high) = value.range.unwrap_or((-largest, largest));
     (low.max(-largest), high.min(largest))
 }
@@ -186,6 +187,16 @@ mod tests {
         refused(&[input("x", &[1, 2], &[0.0, f64::NAN]), y.clone()], "NaN at index 1");
         refused(&[input("x", &[1, 2], &[1.5, 0.0]), y.clone()], "1.5 at index 0, outside its declared range [-1, 1]");
         refused(&[input("x", &[1, 2], &[0.0; 2]), input("y", &[1, 2], &[2.0, 0.0])], "'y' holds 2 at index 0");
+    }
+
+    /// The compiler declares ranges as they are said, and bounds for what they are rounded to.
+    #[test]
+    fn the_end_of_a_range_is_taken_that_is_rounded_to_the_largest_integer() {
+        let x = input("x", &[1, 2], &[0.0; 2]);
+        let y = |number: f64| [x.clone(), input("y", &[1, 2], &[number, -number])];
+        let (tensors, _) = encode_inputs::<u32>(&program(), &y(511.4 / 256.0)).unwrap();
+        assert_eq!(tensors[1].data(), [511, 511u32.wrapping_neg()]);
+        assert!(encode_inputs::<u32>(&program(), &y(511.5 / 256.0)).is_err());
     }
 
     #[test]
