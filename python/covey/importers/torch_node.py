@@ -149,6 +149,13 @@ class TorchNode:
         (value,) = self.integers(name)
         return value + rank if value < 0 else value
 
+    def inner_axes(self, name: str, x: Value) -> list[int]:
+        """Dimensions of x, counted from the front. Refuses the batch."""
+        axes = [axis + x.rank if axis < 0 else axis for axis in self.integers(name)]
+        if x.place in axes:
+            raise self.unsupported("it runs over the batch", "keep the batch out of its dims")
+        return axes
+
     # Results
 
     def apply(self, operator: str, *operands: Operand | None, suffix: str = "step", **attributes: Any) -> Value:

@@ -167,9 +167,9 @@ def _truth(node: TorchNode, name: str) -> Operand:
 def _any_aten(node: TorchNode) -> None:
     """Or, or And, of the two halves of a dimension, which may overlap, until one element is left."""
     x = node.activation("self")
-    axes = sorted({axis % x.rank for axis in node.integers("dim")} if node.has("dim") else {x.place})
-    if not axes or x.place in axes:
-        raise node.unsupported("it runs over the batch", "give it dims other than the batch")
+    axes = sorted(node.inner_axes("dim", x))
+    if not axes:
+        raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
     if x.dtype is not DType.BOOL:
         raise node.unsupported(f"its input '{x.name}' holds no truth values", "compare it with something first")
     operator = "Or" if node.op_type.startswith("aten.any") else "And"

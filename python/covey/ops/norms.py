@@ -15,7 +15,7 @@ from covey.ops.concat import Concat
 from covey.ops.gather import pick
 from covey.ops.leaky_relu import TwoSlopes
 from covey.ops.mul import Mul
-from covey.ops.reduce import read_axes, reduce, reduced_shape, rows_of
+from covey.ops.reduce import read_axes, reduce, reduce_aten, reduced_shape, rows_of
 from covey.ops.reshape import Reshape
 from covey.ops.scalar import Scalar
 from covey.ops.softmax import LogSoftmax
@@ -115,7 +115,7 @@ def _of_rows(node: OnnxNode, function: Callable[[OnnxNode, Value], Value]) -> No
 
 @from_torch("aten.logsumexp.default")
 def _log_sum_exp_aten(node: TorchNode) -> None:
-    _aten(node, "ReduceLogSumExp")
+    reduce_aten(node, "ReduceLogSumExp")
 
 
 @from_torch("aten.linalg_vector_norm.default", "aten.norm.ScalarOpt_dim")
@@ -124,20 +124,13 @@ def _norm_aten(node: TorchNode) -> None:
     order = node.number("ord" if "ord" in node.arguments else "p")
     if order not in (1.0, 2.0):
         raise node.unsupported(f"its norm is of order {order:g}", "use that of order 1 or 2")
-    _aten(node, f"ReduceL{order:.0f}")
-
-
-def _aten(node: TorchNode, operator: str) -> None:
-    x, axes = node.activation("self"), node.integers("dim")
-    if not axes:
-        raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
-    node.become(operator, x, np.array(axes), keepdims=int(node.flag("keepdim")))
+    reduce_aten(node, f"ReduceL{order:.0f}")
 
 
 @from_torch("aten.prod.dim_int")
 def _product_aten(node: TorchNode) -> None:
     node.ignore("dtype")
-    _aten(node, "ReduceProd")
+    reduce_aten(node, "ReduceProd")
 
 
 @from_torch("aten.cosine_similarity.default")

@@ -77,7 +77,7 @@ def _pad(node: OnnxNode) -> None:
         value = float(node.attribute("value", 0.0))
     else:
         pads = node.constant_integers(1, "pads")
-        value = float(node.one_number(2, "value")) if node.has(2) else 0.0
+        value = node.one_number(2, "value") if node.has(2) else 0.0
     axes = node.places(node.constant_integers(3, "axes"), x.rank) if node.has(3) else list(range(x.rank))
     if len(pads) != 2 * len(axes):
         raise node.unsupported(f"its {len(pads)} pads do not fit {x}", "repair the model")

@@ -5,22 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from covey.importers.torch_node import TorchNode, from_torch
-from covey.ir import Value
 from covey.ops.slicing import ALL
-
-
-def _axis(node: TorchNode, x: Value, axis: int) -> int:
-    """A dimension from the front, other than the batch."""
-    place = axis + x.rank if axis < 0 else axis
-    if place == x.place:
-        raise node.unsupported("it runs over the batch", "keep the batch out of its dims")
-    return place
 
 
 @from_torch("aten.flip.default")
 def _flip_aten(node: TorchNode) -> None:
     x = node.activation("self")
-    axes = [_axis(node, x, axis) for axis in node.integers("dims")]
+    axes = node.inner_axes("dims", x)
     if not axes:
         node.alias(x)
         return
@@ -33,7 +24,7 @@ def _flip_aten(node: TorchNode) -> None:
 def _diagonal_aten(node: TorchNode) -> None:
     x = node.activation("self")
     (offset,) = node.integers("offset")
-    rows, columns = (_axis(node, x, axis) for name in ("dim1", "dim2") for axis in node.integers(name))
+    (rows,), (columns,) = node.inner_axes("dim1", x), node.inner_axes("dim2", x)
     sizes = x.dims(1)
     others = [axis for axis in range(x.rank) if axis not in (rows, columns)]
     start = (max(-offset, 0), max(offset, 0))
@@ -50,7 +41,7 @@ def _diagonal_aten(node: TorchNode) -> None:
 @from_torch("aten.unfold.default")
 def _unfold_aten(node: TorchNode) -> None:
     x = node.activation("self")
-    (axis,) = (_axis(node, x, axis) for axis in node.integers("dimension"))
+    (axis,) = node.inner_axes("dimension", x)
     (size,), (step,) = node.integers("size"), node.integers("step")
     starts = np.arange(0, x.dims(1)[axis] - size + 1, step)
     windows = node.apply("Gather", x, starts[:, None] + np.arange(size), axis=axis, suffix="windows")

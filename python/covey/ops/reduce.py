@@ -125,20 +125,21 @@ def rows_of(node: OnnxNode, x: Value, places: Sequence[int], hint: str, lead: Sh
 @from_torch("aten.sum.dim_IntList")
 def _sum_aten(node: TorchNode) -> None:
     node.ignore("dtype")
-    _reduce_aten(node, "ReduceSum")
+    reduce_aten(node, "ReduceSum")
 
 
 @from_torch("aten.amax.default")
 def _amax_aten(node: TorchNode) -> None:
-    _reduce_aten(node, "ReduceMax")
+    reduce_aten(node, "ReduceMax")
 
 
 @from_torch("aten.amin.default")
 def _amin_aten(node: TorchNode) -> None:
-    _reduce_aten(node, "ReduceMin")
+    reduce_aten(node, "ReduceMin")
 
 
-def _reduce_aten(node: TorchNode, operator: str) -> None:
+def reduce_aten(node: TorchNode, operator: str) -> None:
+    """A reduction over the node's `dim`."""
     x, axes = node.activation("self"), node.integers("dim")
     if not axes:
         raise node.unsupported("it runs over the batch too", "give it dims other than the batch")

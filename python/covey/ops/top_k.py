@@ -298,9 +298,7 @@ def _sort_aten(node: TorchNode) -> None:
 def _median_aten(node: TorchNode) -> None:
     """Of an even number of elements the lower one of the middle."""
     x = node.activation("self")
-    axis = node.axis("dim", x.rank)
-    if axis == x.place:
-        raise node.unsupported("it runs over the batch", "give it another dim")
+    (axis,) = node.inner_axes("dim", x)
     count = (x.dims(1)[axis] + 1) // 2
     least = node.apply_several("TopK", 2, x, np.array([count]), axis=axis, largest=0)[0]
     last = np.array([count - 1] if node.flag("keepdim") else count - 1)

@@ -33,7 +33,7 @@ def _deviation_and_mean_aten(node: TorchNode) -> None:
 
 
 def _axes(node: TorchNode) -> list[int]:
-    axes = node.integers("dim")
+    axes = node.inner_axes("dim", node.activation("self"))
     if not axes:
         raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
     return axes
@@ -47,8 +47,6 @@ def _mean(node: TorchNode, axes: list[int]) -> Value:
 def _variance(node: TorchNode, axes: list[int], final: bool = False) -> Value:
     x, keep = node.activation("self"), int(node.flag("keepdim"))
     sizes = x.dims(1)
-    if any(axis % x.rank == x.place for axis in axes):
-        raise node.unsupported("it runs over the batch", "keep the batch out of its dims")
     count = prod(sizes[axis] for axis in axes)
     unbiased = node.argument("correction" if "correction" in node.arguments else "unbiased")
     divisor = count - float(1 if unbiased is None else unbiased)
