@@ -210,7 +210,20 @@ fn copy_run<W: Word>(from: &[W], to: &mut [W]) {
             to[..$n].copy_from_slice(&from[..$n])
         };
     }
-    by_length!(to.len(), words, to.copy_from_slice(from))
+    let long = |to: &mut [W]| match to.len() {
+        ..=16 => copy_ends::<W, 8>(from, to),
+        17..=32 => copy_ends::<W, 16>(from, to),
+        _ => to.copy_from_slice(from),
+    };
+    by_length!(to.len(), words, long(to))
+}
+
+/// A run of `N` to `2 * N` words: its first and its last ones, which may overlap.
+#[inline(always)]
+fn copy_ends<W: Word, const N: usize>(from: &[W], to: &mut [W]) {
+    let start = to.len() - N;
+    to[..N].copy_from_slice(&from[..N]);
+    to[start..start + N].copy_from_slice(&from[start..start + N]);
 }
 
 #[inline(always)]
