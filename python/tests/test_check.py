@@ -23,7 +23,7 @@ RNG = np.random.default_rng(3)
 
 def test_check_reports_every_node() -> None:
     nodes = [
-        helper.make_node("Round", ["x"], ["a"], name="first"),
+        helper.make_node("Hardmax", ["x"], ["a"], name="first"),
         helper.make_node("Relu", ["a"], ["b"], name="between"),
         helper.make_node("Shrink", ["b"], ["c"], name="second"),
         helper.make_node("Identity", ["c"], ["y"], name="last"),
@@ -46,7 +46,7 @@ def hidden() -> onnx.ModelProto:
         helper.make_node("Relu", ["x"], ["r"], name="relu"),
         helper.make_node("Relu", ["r"], ["a"], name="fused"),
         helper.make_node("Relu", ["a"], ["b"], name="between"),
-        helper.make_node("Round", ["b"], ["c"], name="wave"),
+        helper.make_node("Hardmax", ["b"], ["c"], name="wave"),
         helper.make_node("Det", ["c"], ["d"], name="determinant"),
         helper.make_node("Abs", ["d"], ["y"], name="last"),
     ]
@@ -71,7 +71,7 @@ def test_nothing_hides_behind_an_unsupported_node(command: Command, tmp_path: Pa
         "1 of 6 nodes can run privately; 3 cannot, for 3 reasons; 2 were not checked, because they read what those "
         "compute"
     )
-    assert [(cause.op, cause.behind) for cause in checked.causes] == [("FusedConv", 2), ("Round", 0), ("Det", 0)]
+    assert [(cause.op, cause.behind) for cause in checked.causes] == [("FusedConv", 2), ("Hardmax", 0), ("Det", 0)]
     onnx.save(hidden(), tmp_path / "m.onnx")
     outcome = command("check", tmp_path / "m.onnx")
     assert outcome.code == 1 and "3 cannot, for 3 reasons" in outcome.out

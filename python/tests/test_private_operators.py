@@ -80,6 +80,16 @@ def comparisons() -> onnx.ModelProto:
     return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], constants)
 
 
+def whole_parts() -> onnx.ModelProto:
+    """Floors, roundings to the nearest and remainders, joined."""
+    constants = {"three": np.array(3.0), "part": np.array(-0.375), "one": np.array(1.0)}
+    nodes = [helper.make_node(name, ["x"], [name], name=name) for name in ("Floor", "Ceil", "Round")]
+    nodes += [helper.make_node("Mod", ["x", name], [name + " rest"], name=name, fmod=1) for name in ("three", "one")]
+    nodes.append(helper.make_node("Mod", ["x", "part"], ["part rest"], name="part", fmod=1))
+    nodes.append(helper.make_node("Concat", [node.output[0] for node in nodes], ["y"], name="join", axis=2))
+    return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], constants)
+
+
 def truths() -> onnx.ModelProto:
     """Truth values in and out."""
     nodes = [
@@ -244,6 +254,7 @@ MODELS: list[Callable[[], onnx.ModelProto]] = [
     convolutions,
     activations,
     comparisons,
+    whole_parts,
     truths,
     moves,
     means,

@@ -129,6 +129,6 @@ def _mul_aten(node: TorchNode) -> None:
     node.become("Mul", one, other)
 
 
-@from_torch("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode")
+@from_torch("aten.div.Tensor", "aten.div.Scalar")
 def _div_aten(node: TorchNode) -> None:
     node.become("Div", node.operand("self"), node.operand("other"))

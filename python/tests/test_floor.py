@@ -1,0 +1,112 @@
+"""Whole parts and remainders against NumPy and PyTorch: fractions of a power of two are exact in fixed point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import helper
+
+import builders
+import covey
+from covey.clear import run_clear
+from covey.model import load
+
+RNG = np.random.default_rng(0)
+X = np.concatenate([RNG.integers(-72, 72, (300, 8)) / 8, np.arange(-40, 40).reshape(10, 8) / 2]).astype(np.float32)
+"""Eighths, and all halves, which lie between two whole numbers."""
+
+
+def computed(model: Any, x: npt.NDArray[Any] = X, **options: Any) -> npt.NDArray[Any]:
+    """What the program gives, in the clear."""
+    program = covey.compile(model, calibration=x, **options)
+    (y,) = run_clear(load(program), x).outputs.values()
+    return np.asarray(y)
+
+
+def one_node(op: str, divisor: float | None = None, **attributes: Any) -> onnx.ModelProto:
+    """One operator, with a divisor or without."""
+    names = ["x"] if divisor is None else ["x", "divisor"]
+    constants = {} if divisor is None else {"divisor": np.array(divisor)}
+    return builders.model([helper.make_node(op, names, ["y"], **attributes)], {"x": ["N", 8]}, ["y"], constants)
+
+
+@pytest.mark.parametrize(("op", "function"), [("Floor", np.floor), ("Ceil", np.ceil), ("Round", np.rint)])
+def test_whole_parts(op: str, function: Callable[..., Any]) -> None:
+    np.testing.assert_array_equal(computed(one_node(op)), function(X))
+
+
+def test_halves_go_to_the_even_number_with_any_rounding() -> None:
+    halves = np.arange(-8, 8).reshape(2, 8) / 2
+    for truncation in ("exact", "ulp", "probabilistic"):
+        rounded = computed(one_node("Round"), halves.astype(np.float32), truncation=truncation)
+        np.testing.assert_array_equal(rounded, np.rint(halves))
+
+
+@pytest.mark.parametrize("divisor", [1.0, 3.0, 0.25, 4.0, 1.5, 6.125, 40.0, -3.0, -0.5])
+def test_remainders(divisor: float) -> None:
+    np.testing.assert_array_equal(computed(one_node("Mod", divisor)), np.remainder(X, divisor))
+    np.testing.assert_array_equal(computed(one_node("Mod", divisor, fmod=1)), np.fmod(X, divisor))
+
+
+def test_remainders_of_every_number_and_divisor() -> None:
+    """A small ring's numbers, divided by every number of units: the reciprocal is one too low for some of each."""
+    x = (np.arange(-256, 256) / 16).astype(np.float32).reshape(-1, 8)
+    for units in range(1, 64):
+        remainder = computed(one_node("Mod", units / 16), x, scale=4, ring="32")
+        np.testing.assert_array_equal(remainder, np.remainder(x, units / 16), err_msg=f"{units} / 16")
+
+
+def test_bounds_are_kept() -> None:
+    """What is behind a remainder knows that it is below the divisor."""
+    nodes = [helper.make_node("Mod", ["x", "d"], ["r"]), helper.make_node("Sqrt", ["r"], ["y"])]
+    model = builders.model(nodes, {"x": ["N", 8]}, ["y"], {"d": np.array(2.0)})
+    assert np.abs(computed(model) - np.sqrt(np.remainder(X, 2.0))).max() < 0.02
+
+
+def test_refusals() -> None:
+    for divisor in (0.0, np.inf, np.nan):
+        with pytest.raises(covey.UnsupportedError, match="divide by another number"):
+            computed(one_node("Mod", divisor))
+    with pytest.raises(covey.CoveyError, match="is 0 at scale"):
+        computed(one_node("Mod", 1e-9))
+    nodes = [helper.make_node("Mod", ["x", "x"], ["y"], fmod=1)]
+    with pytest.raises(covey.UnsupportedError, match="divisor must be a constant"):
+        computed(builders.model(nodes, {"x": ["N", 8]}, ["y"]))
+
+
+def test_modules() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    functions: dict[str, Callable[[Any], Any]] = {
+        "floor": torch.floor,
+        "ceil": torch.ceil,
+        "round": torch.round,
+        "trunc": torch.trunc,
+        "frac": torch.frac,
+        "remainder": lambda x: x % 3,
+        "remainder of a tensor": lambda x: torch.remainder(x, torch.tensor(-2.5)),
+        "fmod": lambda x: torch.fmod(x, -1.5),
+        "floor_divide": lambda x: x // 3,
+        "negative": lambda x: x // -0.5,
+        "towards zero": lambda x: torch.div(x, -0.75, rounding_mode="trunc"),
+        "towards zero by a tensor": lambda x: torch.div(x, torch.tensor(3.0), rounding_mode="trunc"),
+        "downwards": lambda x: torch.div(x, 1.25, rounding_mode="floor"),
+        "no rounding": lambda x: torch.div(x, 4.0, rounding_mode=None),
+        "one decimal": lambda x: torch.round(x, decimals=1),
+    }
+
+    class All(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.cat([function(x) for function in functions.values()], dim=1)
+
+    x = torch.tensor(X)
+    program = covey.compile(All().eval(), x, calibration=X)
+    (y,) = run_clear(load(program), X).outputs.values()
+    for index, (name, function) in enumerate(functions.items()):
+        part = np.asarray(y)[:, index * 8 : (index + 1) * 8]
+        tolerance = 0.005 if name == "one decimal" else 0
+        np.testing.assert_allclose(part, function(x).numpy(), atol=tolerance, rtol=0, err_msg=name)
