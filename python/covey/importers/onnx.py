@@ -34,6 +34,7 @@ from covey.importers.onnx_node import (
     Scope,
     well_formed,
 )
+from covey.importers.quantised import dequantised
 from covey.importers.repairs import repaired
 from covey.importers.replacements import no_secure_form
 from covey.ir import DType, Graph, Note, Status, Value
@@ -84,7 +85,7 @@ def load(source: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
             onnx.checker.check_model(model)
     except Exception as error:  # the checker raises several kinds
         raise ModelError(f"{where} is not a valid ONNX model ({_first_line(error)}): export it again") from None
-    return model
+    return dequantised(model)
 
 
 def import_model(source: str | os.PathLike[str] | onnx.ModelProto, name: str | None = None) -> Graph:
