@@ -143,6 +143,9 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[0][:200] if text else type(error).__name__
 
 
+_ENCODERS = ("OneHotEncoder", "LabelEncoder")
+
+
 class _Importer:
     def __init__(self, model: onnx.ModelProto, name: str, dropout: bool = False, trained: bool = False) -> None:
         self.model = model
@@ -157,6 +160,7 @@ class _Importer:
         graph = self.scope.graph
         self.scope.used.update(name for node in self.model.graph.node for name in node.input)
         self.scope.used.update(output.name for output in self.model.graph.output)
+        self.scope.categories.update(_categories(self.model.graph))
         for tensor in self.model.graph.initializer:
             self.scope.constants[tensor.name] = _array(tensor)
         if self.model.graph.sparse_initializer:
@@ -369,6 +373,15 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
         value = helper.get_attribute_value(attribute)
         values[attribute.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     return values
+
+
+def _categories(graph: onnx.GraphProto) -> set[str]:
+    """What only encoders read."""
+    encoders = [node.domain == ML_DOMAIN and node.op_type in _ENCODERS for node in graph.node]
+    read: dict[bool, set[str]] = {True: set(), False: {output.name for output in graph.output}}
+    for node, encodes in zip(graph.node, encoders, strict=True):
+        read[encodes].update(node.input)
+    return read[True] - read[False]
 
 
 def _random(proto: onnx.NodeProto) -> bool:

@@ -112,6 +112,8 @@ class Scope:
     """Whether no weight may be added to another or scaled: the model is imported for training."""
     labels: set[str] = field(default_factory=set)
     """The ONNX names of class labels, which the result's owner reads off the scores."""
+    categories: set[str] = field(default_factory=set)
+    """The ONNX names that nothing but encoders of categories reads."""
 
     def activation(self, name: str) -> Value | None:
         """The graph's value that the ONNX name stands for, if it is one."""

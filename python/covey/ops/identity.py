@@ -42,6 +42,10 @@ def _cast(node: OnnxNode) -> None:
         node.alias(x)
         node.note("removed: it changes nothing")
         return
+    if x.dtype is DType.FLOAT and target in _INTEGERS and node.outputs[0] in node.scope.categories:
+        node.alias(x)
+        node.note("removed: categories are whole numbers")
+        return
     if target not in (_FLOATS if x.dtype is DType.FLOAT else _INTEGERS):
         way_out = "only casts between floating types are supported"
         if x.dtype is DType.FLOAT and target in _INTEGERS:
