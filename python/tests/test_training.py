@@ -183,6 +183,25 @@ def test_weights_open_only_where_the_job_says_so() -> None:
         session.end()
 
 
+def test_no_epoch_follows_the_opening_of_weights() -> None:
+    job = compiled(perceptron(), table(), optimizer=covey.SGD(0.1))
+    trainer = covey.Trainer(ClearSession(load(job.compiled)))
+    epochs = trainer.fit(*table(), epochs=3)
+    next(epochs)
+    once = trainer.weights()
+    with pytest.raises(covey.OptionError, match="the weights opened, which ended this training, and epochs are left"):
+        next(epochs)
+    # After the last epoch, or out of the loop, all is well, and another training begins with the job's weights.
+    for epoch in trainer.fit(*table(), epochs=2):
+        if epoch.number == 2:
+            twice = trainer.weights()
+    for _ in trainer.fit(*table(), epochs=2):
+        again = trainer.weights()
+        break
+    assert all(np.array_equal(once[name], again[name]) for name in once)
+    assert not np.array_equal(once["v"], twice["v"])
+
+
 def test_frozen_parameters_stay_and_only_others_are_carried() -> None:
     job = compiled(perceptron(), table(), optimizer=covey.SGD(0.1), freeze=["w", "b"])
     assert [entry.name for entry in job.trained] == ["v", "c"]

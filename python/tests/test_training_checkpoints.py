@@ -134,6 +134,23 @@ def test_a_run_of_more_epochs_goes_on_from_the_end(three: Parties, file: Path, t
     assert losses == [loss for epoch in clear.fit(*table(), 3) for loss in epoch.losses]
 
 
+def test_weights_that_open_within_the_loop_leave_the_checkpoints_as_they_are(
+    three: Parties, file: Path, due: tuple[list, dict], tmp_path: Path
+) -> None:
+    run = tmp_path / "run.json"
+    with covey.Client(three.client_config).session(file) as session:
+        trainer = covey.Trainer(session, checkpoints=run, every=3)
+        epochs = trainer.fit(*table(), EPOCHS)
+        next(epochs)
+        trainer.weights()
+        with pytest.raises(covey.OptionError, match="the weights opened, which ended this training"):
+            next(epochs)
+    epochs, weights, start = train(three, file, run)
+    assert start == 9 and [loss for epoch in epochs for loss in epoch.losses] == due[0]
+    for name, array in due[1].items():
+        np.testing.assert_array_equal(weights[name], array)
+
+
 def test_a_data_owner_that_is_a_party_keeps_its_part(file: Path, due: tuple[list, dict], tmp_path: Path) -> None:
     with covey.local("two-party", timeout=60, data_owner_computes=True) as running:
         covey.Client(running.owner_config).share_weights(file)

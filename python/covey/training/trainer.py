@@ -115,6 +115,8 @@ class Trainer:
         self._between = steps_between(entry["name"] for entry in self.program.outputs)
         self._session = session
         self._taken, self._ended = 0, False
+        # Each ends where its weights open: parties keep nothing that its later steps could go on from.
+        self._sequence = 0
         # In the clear a step that passes a bound is named; with parties a request of several takes less time.
         self._at_once = 1 if isinstance(session, ClearSession) else AT_ONCE
         self._every = every
@@ -189,10 +191,10 @@ class Trainer:
             if self._ended:
                 raise OptionError("the weights opened, which ended this run: continue it with another Trainer")
             self._run.begin(records, seed)
-        return self._epochs(records, epochs, seed, progress)
+        return self._epochs(records, epochs, seed, progress, self._sequence)
 
     def _epochs(
-        self, records: Records | SharedRecords, epochs: int, seed: int, progress: Progress | None
+        self, records: Records | SharedRecords, epochs: int, seed: int, progress: Progress | None, sequence: int
     ) -> Iterator[Epoch]:
         batches = len(records) // self.batch
         for number in range(1, epochs + 1):
@@ -205,6 +207,11 @@ class Trainer:
             minibatches: Iterator[Any] = records.minibatches(self.batch, shuffled(len(records), seed, number))
             left = itertools.islice(minibatches, done, None)
             while waiting := list(itertools.islice(left, self._together())):
+                if sequence != self._sequence:
+                    raise OptionError(
+                        "the weights opened, which ended this training, and epochs are left: open them after the last "
+                        "one, or leave the loop first"
+                    )
                 parts.append(self._steps(records, waiting, losses, right))
                 self._keep_every()
                 if progress is not None:
@@ -249,7 +256,7 @@ class Trainer:
 
     def _keep(self) -> None:
         """Have the parties keep a checkpoint, if steps were taken since the last."""
-        if self._run is None or self._taken == self._run.kept:
+        if self._run is None or self._ended or self._taken == self._run.kept:
             return
         # Before the parties: of the steps up to any checkpoint of theirs the file tells what they came to.
         self._run.write()
@@ -334,8 +341,8 @@ class Trainer:
     def weights(self) -> dict[str, npt.NDArray[np.float64]]:
         """What was trained, by the model's names: it opens to this process, and the training ends.
 
-        A run with checkpoints can be continued by another trainer until `forget`. Raises a `CoveyError` where the job
-        opens no weights, or no step was taken.
+        A loop over `fit` that goes on raises `OptionError` then. A run with checkpoints can be continued by another
+        trainer until `forget`. Raises a `CoveyError` where the job opens no weights, or no step was taken.
         """
         if not any(entry["opens"] for entry in self.program.carried):
             raise OptionError("this job opens no weights: compile it with open_weights=True (--open-weights)")
@@ -343,6 +350,7 @@ class Trainer:
             raise OptionError("no step was taken: the weights are those of the model")
         opened = self._session.end()
         self._taken, self._ended = 0, self._run is not None
+        self._sequence += 1
         return {_name(name): array for name, array in opened.values.items()}
 
 
