@@ -22,7 +22,7 @@ from covey.model import load
 from covey.parties import Parties
 from covey.training.calibration import rehearse
 from covey.training.job import forms
-from covey.training.minibatches import Arrays, read, shuffled
+from covey.training.minibatches import Arrays, Form, read, shuffled
 
 BATCH, CLASSES = 4, 3
 Data = tuple[np.ndarray, np.ndarray]
@@ -249,6 +249,17 @@ def test_data_that_cannot_be_trained_on_are_refused_in_one_line(change: dict[str
     if "hold" not in problem or "labels" in problem:
         with pytest.raises(covey.DataError, match=re.escape(problem)):
             compiled(perceptron(), wrong)
+
+
+def test_labels_may_lack_dimensions_of_one_element_and_have_no_other_layout() -> None:
+    form = Form("labels", (3, 1, 2), None, -9.0, 9.0)
+    x, labels = Form("x", (1,), None, -9.0, 9.0), np.arange(24.0).reshape(4, 3, 2) / 24
+    for same in (labels, labels[:, :, None], labels[:, None, :, :, None]):
+        read_in = read(np.zeros((4, 1)), same, [x, form], 1).arrays["labels"]
+        np.testing.assert_array_equal(read_in, labels[:, :, None])
+    for other in (labels.transpose(0, 2, 1), labels.reshape(4, 6), labels.reshape(4, 6, 1)):
+        with pytest.raises(covey.DataError, match=r"the labels have shape .*, expected \[N, 3, 1, 2\]: reshape them"):
+            read(np.zeros((4, 1)), other, [x, form], 1)
 
 
 @pytest.mark.parametrize(

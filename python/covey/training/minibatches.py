@@ -102,10 +102,14 @@ def steps_of_epoch(labels: Any, batch: int) -> int:
 
 
 def _shaped(array: npt.NDArray[Any], form: Form) -> npt.NDArray[Any]:
-    """Labels [N] where the model has one number a sample [N, 1]."""
-    if array.ndim >= 1 and array.shape[1:] != form.shape and array[0:1].size == int(np.prod(form.shape)):
+    """Labels [N] where the model has one number a sample [N, 1]: dimensions of one element may be there or not."""
+    if array.ndim >= 1 and _longer_than_one(array.shape[1:]) == _longer_than_one(form.shape):
         return array.reshape(len(array), *form.shape)
     return array
+
+
+def _longer_than_one(shape: tuple[int, ...]) -> list[int]:
+    return [size for size in shape if size != 1]
 
 
 def _check(array: Any, form: Form) -> npt.NDArray[np.float64]:
