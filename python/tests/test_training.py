@@ -355,6 +355,34 @@ def test_mistakes_of_the_command_are_one_line(tmp_path: Path, command: Command) 
         command.refuses("train", model, *wrong, saying=problem)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--lr 0.01", "--momentum 0.5", "--batch 4", "--loss mse", "--optimizer adam", "--freeze w", "--open-weights"),
+        *("--compile other.covey", "--schedule cosine:2", "--steps-per-epoch 3", "--dropout", "--input-range 0,1"),
+    ],
+)
+def test_options_that_a_compiled_job_decides_are_refused(option: str, tmp_path: Path, command: Command) -> None:
+    call = ["train", tmp_path / "job.covey", "--data", "x.npy", "--labels", "y.npy", "--protocol", "clear"]
+    name, *value = option.split()
+    command.refuses(*call, name, *value, saying=f"{name} is part of the job")
+
+
+def test_weights_that_will_not_open_are_known_before_any_step(tmp_path: Path, command: Command) -> None:
+    job = covey.compile_training(
+        perceptron(), loss="cross-entropy", optimizer=covey.SGD(0.1), batch=BATCH, calibration=table()
+    )
+    (file, *_), x, labels = job.compiled.save(tmp_path / "job.covey"), *table()
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", labels)
+    call = ["train", file, "--data", tmp_path / "x.npy", "--labels", tmp_path / "y.npy", "--protocol", "clear"]
+    (tmp_path / "folder.npz").mkdir()
+    for out, problem in (("w.npz", "this job opens no weights"), ("folder.npz", "is a folder: name the file")):
+        outcome = command(*call, "--out", tmp_path / out)
+        assert outcome.code == 1 and problem in outcome.err and "epoch" not in outcome.out
+    assert "epoch 1" in command.succeeds(*call).out
+
+
 def test_a_trained_program_of_pytorch_is_written(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from covey.training.files import write

@@ -193,4 +193,4 @@ def test_what_needs_an_output_says_so(command: Command, tmp_path: Path) -> None:
     command.refuses(*run, "--output", tmp_path / "y.npy", saying="opens no output")
     command.refuses("verify", path, "--data", tmp_path / "x.npz", "--protocol", "clear", saying="opens no output")
     call = ["train", path, "--data", "x.npy", "--labels", "y.npy", "--protocol", "clear", "--open-losses", "step"]
-    command.refuses(*call, saying="which losses open is part of the job")
+    command.refuses(*call, saying="--open-losses is part of the job")

@@ -128,7 +128,16 @@ Config = Annotated[
 ]
 
 
+OF_THE_JOB = {
+    "loss", "optimizer", "lr", "schedule", "warmup", "steps_per_epoch", "momentum", "nesterov", "weight_decay", "clip",
+    "clip_norm", "batch", "freeze", "freeze_batch_norm", "dropout", "stochastic_rounding", "input_range", "scale",
+    "compile_only", "open_weights", "open_losses",
+}  # fmt: skip
+"""The options that a job is compiled with."""
+
+
 def train(
+    context: typer.Context,
     model: ModelFile,
     data: Samples = None,
     labels: Labels = None,
@@ -180,7 +189,7 @@ def train(
     from covey.training.patience import again_until
     from covey.training.run_file import RunFile
     from covey.training.shared import SharedData
-    from covey.training.trainer import Trainer
+    from covey.training.trainer import Trainer, check_opening
 
     if data_set and (data is not None or labels is not None or config is None or is_model_file(model)):
         raise OptionError(
@@ -231,11 +240,10 @@ def train(
             return
         loaded = load(job.compiled)
     else:
-        if open_losses is not None:
-            raise OptionError(
-                f"which losses open is part of the job '{model}': leave out --open-losses, or compile it again with it"
-            )
+        _check_options(context, model)
         loaded = load(model, weights=weights)
+    if out is not None:
+        check_opening(loaded.program)
     if plot is not None and not loaded.program.outputs:
         raise OptionError(
             "this job opens no losses (--open-losses never), so there is nothing to draw: leave out --plot"
@@ -297,11 +305,23 @@ def _between(text: str | None, epoch: int) -> int | None:
     return epoch if text == "epoch" else int(text)
 
 
+def _check_options(context: typer.Context, job: Path) -> None:
+    """Refuse options that a compiled job decides."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if option.name in OF_THE_JOB and source is not None and source.name != "DEFAULT":
+            raise OptionError(
+                f"{option.opts[0]} is part of the job '{job}': leave it out, or compile the job again with it"
+            )
+
+
 def _check_out(out: Path | None, model: Path) -> None:
     suffix = model.suffix.lower()
     known = [".npz", ".safetensors", *([suffix] if suffix != ".covey" else [])]
     if out is not None and out.suffix.lower() not in known:
         raise OptionError(f"'{out}' is no file for weights: end its name in {' or '.join(known)}")
+    if out is not None and out.is_dir():
+        raise OptionError(f"'{out}' is a folder: name the file for the weights")
     if out is not None and not out.parent.is_dir():
         raise OptionError(f"'{out.parent}' is no folder: make it before training, whose weights open once")
 

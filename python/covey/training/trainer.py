@@ -344,14 +344,20 @@ class Trainer:
         A loop over `fit` that goes on raises `OptionError` then. A run with checkpoints can be continued by another
         trainer until `forget`. Raises a `CoveyError` where the job opens no weights, or no step was taken.
         """
-        if not any(entry["opens"] for entry in self.program.carried):
-            raise OptionError("this job opens no weights: compile it with open_weights=True (--open-weights)")
+        check_opening(self.program)
         if not self._taken:
             raise OptionError("no step was taken: the weights are those of the model")
         opened = self._session.end()
         self._taken, self._ended = 0, self._run is not None
         self._sequence += 1
         return {_name(name): array for name, array in opened.values.items()}
+
+
+def check_opening(program: Program) -> None:
+    """That a job opens weights at its end. Raises a `CoveyError` for others."""
+    forms_of(program)
+    if not any(entry["opens"] for entry in program.carried):
+        raise OptionError("this job opens no weights: compile it with open_weights=True (--open-weights)")
 
 
 def _last(losses: list[float]) -> str:
