@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -269,8 +270,12 @@ def test_labels_may_lack_dimensions_of_one_element_and_have_no_other_layout() ->
         ({"optimizer": covey.SGD(1e-14)}, "rounds to 0 at the program's scale"),
         ({"optimizer": covey.SGD(0.1, momentum=1.0)}, "momentum 1: give a number from 0 to below 1"),
         ({"optimizer": covey.SGD(0.1, clip=-1.0)}, "clip -1: give a positive bound"),
+        ({"optimizer": covey.SGD(0.1, clip=math.inf)}, "clip inf: give a positive bound"),
         ({"optimizer": covey.SGD(0.1, clip_norm=0.0)}, "clip_norm 0: give a positive bound"),
-        ({"batch": 0}, "minibatches of 0 samples: give at least 1"),
+        ({"optimizer": covey.SGD(0.1, clip_norm=math.inf)}, "clip_norm inf: give a positive bound"),
+        ({"seed": -1}, "seed -1: give a whole number from 0 on"),
+        ({"batch": 2.5}, "minibatches of 2.5 samples: give a whole number"),
+        ({"batch": 0}, "minibatches of 0 samples: give a whole number, at least 1"),
         ({"batch": 64}, "40 samples do not fill a minibatch of 64"),
         ({"loss": "hinge"}, "loss 'hinge' is unknown: use one of cross-entropy, binary-cross-entropy, mse"),
         ({"freeze": ["q"]}, "freeze 'q' matches no parameter: the model trains 'w', 'b', 'v', 'c'"),

@@ -69,6 +69,12 @@ class BatchNormalization(Op):
 
     def _keep(self, build: Builder, rows: Value, mean: Value, variance: Value) -> None:
         """What running statistics take from the minibatch."""
+        if not self.momentum:
+            # PyTorch exports an average over all minibatches, momentum=None, as momentum 0.
+            raise build.unsupported(
+                "its momentum is 0, or None for a cumulative average",
+                "give it a momentum such as 0.1, or take its statistics (batch_norm='frozen', --freeze-batch-norm)",
+            )
         channels, count = rows.shape
         means = build.emit(Mean(), rows, hint="mean")
         squares = build.emit(SquareMean(count - 1), build.sub(rows, means), hint="variance")

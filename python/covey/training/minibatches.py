@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from covey.errors import DataError, ModelError
+from covey.errors import DataError, ModelError, OptionError
 from covey.explanation import is_training
 from covey.inputs import Data, load_arrays
 from covey.training.losses import LABELS
@@ -135,6 +135,12 @@ def _check(array: Any, form: Form) -> npt.NDArray[np.float64]:
         where = f"outside [{form.low:g}, {form.high:g}]" if form.classes is None else f"where {due} go"
         raise DataError(f"the {what} hold {floats[place]:g} in sample {place[0]}, {where}: check them")
     return floats
+
+
+def check_seed(seed: int) -> None:
+    """Raise `OptionError` for what no order of samples follows from."""
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise OptionError(f"seed {seed!r}: give a whole number from 0 on")
 
 
 def shuffled(count: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:

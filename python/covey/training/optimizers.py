@@ -73,10 +73,9 @@ class Optimizer(ABC):
             raise OptionError("the schedule is none: make one, such as covey.schedules.cosine(1000)")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise OptionError(f"weight decay {self.weight_decay:g}: give 0 or a positive number")
-        if self.clip is not None and not self.clip > 0:
-            raise OptionError(f"clip {self.clip:g}: give a positive bound of the gradients' elements")
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise OptionError(f"clip_norm {self.clip_norm:g}: give a positive bound of the gradients' norm")
+        for name, bound, what in (("clip", self.clip, "elements"), ("clip_norm", self.clip_norm, "norm")):
+            if bound is not None and not (math.isfinite(bound) and bound > 0):
+                raise OptionError(f"{name} {bound:g}: give a positive bound of the gradients' {what}, or leave it out")
 
     def limited(self, build: Builder, gradients: Mapping[str, Value], mean: float) -> dict[str, Value]:
         """Gradients that together are no longer than `clip_norm`: all times the same secret factor."""

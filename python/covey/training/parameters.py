@@ -51,6 +51,8 @@ class Tensor:
 
     array: Array
     trained: bool
+    dtype: str
+    """What the model calls the type of its numbers."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,13 @@ class Model:
         No pass takes them for a 0 or a 1 that changes nothing, and what importers make of each tensor is plain to see.
         The numbers of all tensors together differ unless there are too many.
         """
+        names = list(names)
+        for name in names:
+            if self.tensors[name].dtype not in ("float32", "float64"):
+                raise OptionError(
+                    f"'{name}' has numbers of {self.tensors[name].dtype}, too coarse to train: give the model in "
+                    f"float32 (module.float() in PyTorch), or freeze it (freeze=['{name}'])"
+                )
         rng = np.random.default_rng(0)
         shapes = {name: self.tensors[name].array.shape for name in names}
         sizes = [int(np.prod(shape)) for shape in shapes.values()]
@@ -137,11 +146,16 @@ def _of_torch(source: Any) -> Model:
         tensors = other.state_dict() if isinstance(other, torch.nn.Module) else other.state_dict
         with torch.no_grad():
             for name, array in arrays.items():
-                tensors[name].copy_(torch.from_numpy(array))
+                tensors[name].copy_(torch.from_numpy(array).reshape(tensors[name].shape))
         return other
 
+    # A single number is a row of one here: a sample of a step has dimensions.
     found = {
-        name: Tensor(tensor.detach().cpu().double().numpy().copy(), name in trained)
+        name: Tensor(
+            np.atleast_1d(tensor.detach().cpu().double().numpy().copy()),
+            name in trained,
+            str(tensor.dtype).removeprefix("torch."),
+        )
         for name, tensor in state.items()
         if tensor.is_floating_point()
     }
@@ -161,7 +175,7 @@ def _of_onnx(source: Any) -> Model:
         array = numpy_helper.to_array(entry)
         if array.dtype.kind == "f":
             trained = array.ndim > 0 and entry.name not in elsewhere and not _is_constant(entry.name)
-            found[entry.name] = Tensor(array.astype(np.float64), trained)
+            found[entry.name] = Tensor(array.astype(np.float64), trained, array.dtype.name)
 
     def replaced(arrays: Mapping[str, Array]) -> Any:
         other = onnx.ModelProto()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 from covey.errors import ModelError, NodeError, OptionError
@@ -87,8 +88,8 @@ def make(
     name: str | None = None,
 ) -> Step:
     """The step of a model. Raises a `CoveyError` that names what cannot be trained."""
-    if batch < 1:
-        raise OptionError(f"minibatches of {batch} samples: give at least 1")
+    if not isinstance(batch, Integral) or batch < 1:
+        raise OptionError(f"minibatches of {batch} samples: give a whole number, at least 1")
     if batch_norm not in ("train", "frozen"):
         raise OptionError(f"batch_norm '{batch_norm}' is unknown: use train or frozen")
     optimizer.check()

@@ -18,7 +18,7 @@ from covey.clear import ClearSession
 from covey.errors import CoveyError, DataError, ModelError, OptionError, PartyLostError
 from covey.inputs import Data
 from covey.training.losses import LABELS
-from covey.training.minibatches import Records, forms_of, read, shuffled
+from covey.training.minibatches import Records, check_seed, forms_of, read, shuffled
 from covey.training.opening import LOSS, RIGHT, output_name, steps_between
 from covey.training.run_file import RunFile
 from covey.training.shared import SharedData, SharedRecords, attached
@@ -181,6 +181,7 @@ class Trainer:
         """
         if epochs < 1:
             raise OptionError(f"{epochs} epochs: ask for at least 1")
+        check_seed(seed)
         if isinstance(data, SharedData):
             if labels is not None:
                 raise OptionError("shared data sets have labels of their own: leave out yours")
@@ -387,4 +388,4 @@ def load_into(module: Any, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         raise ModelError(f"the module has no '{unknown[0]}': give the module that the job was compiled from")
     with torch.no_grad():
         for name, array in weights.items():
-            state[name].copy_(torch.from_numpy(np.asarray(array)))
+            state[name].copy_(torch.from_numpy(np.asarray(array)).reshape(state[name].shape))

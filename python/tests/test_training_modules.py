@@ -1,0 +1,82 @@
+"""Training of PyTorch modules and exported programs: what they say of their parameters holds, or is refused by name."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+from covey.clear import ClearSession
+from covey.model import load
+from covey.training.trainer import load_into
+from test_training import BATCH, CLASSES, Data, compiled, table
+
+torch = pytest.importorskip("torch")
+nn, F = torch.nn, torch.nn.functional
+
+SGD = covey.SGD(0.3)
+
+
+def trained(job: covey.Job, data: Data) -> dict[str, np.ndarray]:
+    """The weights after a step on each minibatch of the data."""
+    trainer = covey.Trainer(ClearSession(load(job.compiled)))
+    for start in range(0, len(data[0]) - job.batch + 1, job.batch):
+        trainer.step(*(array[start : start + job.batch] for array in data))
+    return trainer.weights()
+
+
+def due(module: Any, data: Data, loss: Any, make: Any = lambda p: torch.optim.SGD(p, 0.3)) -> dict[str, np.ndarray]:
+    """The same by PyTorch in float64, by name; parameters that share their numbers have them under each."""
+    module = copy.deepcopy(module).double().train()
+    optimizer = make([parameter for parameter in module.parameters() if parameter.requires_grad])
+    x, labels = (torch.from_numpy(array) for array in data)
+    for start in range(0, len(x) - BATCH + 1, BATCH):
+        optimizer.zero_grad()
+        loss(module(x[start : start + BATCH]), labels[start : start + BATCH]).backward()
+        optimizer.step()
+    return {name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}
+
+
+def near(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-3) -> None:
+    for name, array in found.items():
+        np.testing.assert_allclose(array, expected[name].reshape(array.shape), atol=tolerance, err_msg=name)
+
+
+class Scaled(nn.Module):
+    """A layer times a single number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, CLASSES)
+        self.factor = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) * self.factor
+
+
+def test_a_single_number_is_trained() -> None:
+    torch.manual_seed(0)
+    module = Scaled().eval()
+    job = compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
+    found = trained(job, table())
+    near(found, due(module, table(), F.cross_entropy))
+    load_into(module, found)
+    assert module.factor.shape == () and abs(float(module.factor.detach()) - 2.0) > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_too_coarse_to_train_are_named(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    module = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, CLASSES)).eval().to(kind)
+    with pytest.raises(covey.OptionError, match=rf"'0.weight' has numbers of {dtype}, too coarse to train: give the"):
+        compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5, dtype=kind))
+
+
+def test_a_cumulative_average_is_refused_by_name() -> None:
+    module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, CLASSES)).eval()
+    with pytest.raises(covey.CoveyError, match="its momentum is 0, or None for a cumulative average; give it a"):
+        compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
+    compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5), batch_norm="frozen")
