@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import covey
 from covey.clear import ClearSession
 from covey.model import load
+from covey.training.files import write
 from covey.training.trainer import load_into
 from test_training import BATCH, CLASSES, Data, compiled, table
 
@@ -65,6 +67,68 @@ def test_a_single_number_is_trained() -> None:
     near(found, due(module, table(), F.cross_entropy))
     load_into(module, found)
     assert module.factor.shape == () and abs(float(module.factor.detach()) - 2.0) > 1e-3
+
+
+class Tied(nn.Module):
+    """A table that is read at the beginning and at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.hidden = nn.Embedding(6, 4), nn.Linear(4, 4)
+        self.scores = nn.Linear(4, 6, bias=False)
+        self.scores.weight = self.table.weight
+
+    def forward(self, x: Any) -> Any:
+        return self.scores(torch.tanh(self.hidden(self.table(x))))
+
+
+def words(samples: int = 16) -> Data:
+    rng = np.random.default_rng(4)
+    return rng.integers(0, 6, (samples, 3)), rng.integers(0, 6, (samples, 3))
+
+
+def of_words(scores: Any, labels: Any) -> Any:
+    return F.cross_entropy(scores.reshape(-1, scores.shape[-1]), labels.reshape(-1))
+
+
+def given(module: Any, example: Any, form: str, folder: Path) -> dict[str, Any]:
+    """A module as it is, exported, or as a file."""
+    if form == "module":
+        return {"model": module, "example_inputs": example}
+    program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    if form == "file":
+        torch.export.save(program, folder / "m.pt2")
+    return {"model": program if form == "exported" else folder / "m.pt2"}
+
+
+FORMS = pytest.mark.parametrize("form", ["module", "exported", "file"])
+
+
+@FORMS
+def test_parameters_without_a_gradient_stay(form: str, tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, CLASSES)).eval()
+    module[0].requires_grad_(False)
+    job = compiled(data=table(), optimizer=SGD, **given(module, torch.zeros(2, 5), form, tmp_path))
+    assert [tensor.name for tensor in job.trained] == ["2.weight", "2.bias"]
+
+
+@FORMS
+def test_a_parameter_of_two_names_is_one(form: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = Tied().eval()
+    model = given(module, torch.zeros(2, 3, dtype=torch.long), form, tmp_path)
+    job = compiled(data=words(), optimizer=SGD, **model)
+    assert {tensor.name for tensor in job.trained} == {"table.weight", "hidden.weight", "hidden.bias"}
+    found = trained(job, words())
+    near(found, due(module, words(), of_words))
+    for name in ("table.weight", "scores.weight"):
+        frozen = compiled(data=words(), optimizer=SGD, freeze=[name], **model)
+        assert {tensor.name for tensor in frozen.trained} == {"hidden.weight", "hidden.bias"}
+    if form == "file":
+        write(tmp_path / "trained.pt2", found, tmp_path / "m.pt2")
+        state = torch.export.load(tmp_path / "trained.pt2").state_dict
+        for name in ("table.weight", "scores.weight"):
+            np.testing.assert_allclose(state[name].detach().numpy(), found["table.weight"], atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

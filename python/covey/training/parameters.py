@@ -53,6 +53,12 @@ class Tensor:
     trained: bool
     dtype: str
     """What the model calls the type of its numbers."""
+    others: tuple[str, ...] = ()
+    """Further names of the same tensor."""
+
+    def matches(self, name: str, pattern: str) -> bool:
+        """Whether a pattern names it."""
+        return any(fnmatchcase(each, pattern) for each in (name, *self.others))
 
 
 @dataclass(frozen=True)
@@ -132,12 +138,21 @@ def _of_torch(source: Any) -> Model:
     import torch
 
     again = source
+    names: dict[object, list[str]] = {}
     if isinstance(source, torch.nn.Module):
-        state, parameters = source.state_dict(), dict(source.named_parameters())
-        trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
+        state, parameters = source.state_dict(), dict(source.named_parameters(remove_duplicate=False))
+        for name, parameter in parameters.items():
+            names.setdefault(id(parameter), []).append(name)
     else:
         source = torch_export.read(source)
-        state, trained = source.state_dict, set(source.graph_signature.parameters)
+        state = source.state_dict
+        parameters = {name: state[name] for name in source.graph_signature.parameters}
+        for name, parameter in parameters.items():
+            # A file keeps no more of a parameter with two names than where its numbers are.
+            place = (parameter.data_ptr(), parameter.shape, parameter.stride()) if parameter.numel() else name
+            names.setdefault(place, []).append(name)
+    first = {alike[0]: alike for alike in names.values()}
+    trained = {name for name, alike in first.items() if all(parameters[each].requires_grad for each in alike)}
 
     def replaced(arrays: Mapping[str, Array]) -> Any:
         # A copied program cannot be saved: a file is read once more.
@@ -155,6 +170,7 @@ def _of_torch(source: Any) -> Model:
             np.atleast_1d(tensor.detach().cpu().double().numpy().copy()),
             name in trained,
             str(tensor.dtype).removeprefix("torch."),
+            tuple(first.get(name, [])[1:]),
         )
         for name, tensor in state.items()
         if tensor.is_floating_point()
@@ -198,9 +214,9 @@ def chosen(found: Mapping[str, Tensor], freeze: Sequence[str]) -> dict[str, Arra
     """What is trained: all tensors that may be but those whose names match a pattern of `freeze`."""
     names = [name for name, tensor in found.items() if tensor.trained]
     for pattern in freeze:
-        if not any(fnmatchcase(name, pattern) for name in names):
+        if not any(found[name].matches(name, pattern) for name in names):
             raise OptionError(f"freeze '{pattern}' matches no parameter: the model trains {listed(names)}")
-    kept = [name for name in names if not any(fnmatchcase(name, pattern) for pattern in freeze)]
+    kept = [name for name in names if not any(found[name].matches(name, pattern) for pattern in freeze)]
     if not kept:
         raise OptionError("every parameter is frozen and none is left to train: freeze fewer")
     return {name: found[name].array for name in kept}
