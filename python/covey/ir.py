@@ -229,11 +229,13 @@ class Graph:
     """Results of linear layers that may have fewer fractional bits than others, and the value whose node decides it."""
     postprocess: dict[str, Postprocess] = field(default_factory=dict)
     notes: dict[str, Note] = field(default_factory=dict)
+    reserved: set[str] = field(default_factory=set)
+    """Names that values to come shall have, and no others."""
 
     def fresh(self, hint: str) -> str:
         """A value name not in use, `hint` if possible."""
         name, count = hint, 1
-        while name in self.values:
+        while name in self.values or name in self.reserved:
             count += 1
             name = f"{hint}.{count}"
         return name

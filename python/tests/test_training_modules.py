@@ -131,12 +131,55 @@ def test_a_parameter_of_two_names_is_one(form: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(state[name].detach().numpy(), found["table.weight"], atol=1e-6)
 
 
+class Named(nn.Module):
+    """Names of its parts are those that training uses itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained, self.loss = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)), nn.Linear(4, CLASSES)
+        self.labels, self.right = nn.Parameter(torch.ones(CLASSES)), nn.Parameter(torch.zeros(CLASSES))
+        self.add_module("1", nn.BatchNorm1d(CLASSES))
+        self.register_buffer("losses_of_2_steps", torch.full((CLASSES,), 0.5))
+
+    def forward(self, x: Any) -> Any:
+        scores = getattr(self, "1")(self.loss(self.trained(x))) * self.labels + self.right
+        return scores + self.losses_of_2_steps
+
+
+@pytest.mark.parametrize("open_losses", [1, 2])
+def test_parts_of_a_model_may_have_the_names_that_training_has(open_losses: int) -> None:
+    torch.manual_seed(0)
+    module = Named().eval()
+    example = torch.zeros(2, 5)
+    job = compiled(module, table(), optimizer=SGD, example_inputs=example, open_losses=open_losses)
+    found = trained(job, table())
+    expected = due(module, table(), F.cross_entropy)
+    assert found.keys() == {name for name in expected if "num_batches" not in name and "losses" not in name}
+    near(found, expected)
+
+
+def test_an_input_of_a_name_that_training_has_is_refused() -> None:
+    class Input(nn.Linear):
+        def forward(self, labels: Any) -> Any:
+            return super().forward(labels)
+
+    with pytest.raises(covey.OptionError, match="the model has an input 'labels', which names something else in"):
+        compiled(Input(5, CLASSES).eval(), table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_numbers_too_coarse_to_train_are_named(dtype: str) -> None:
     kind = getattr(torch, dtype)
     module = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, CLASSES)).eval().to(kind)
     with pytest.raises(covey.OptionError, match=rf"'0.weight' has numbers of {dtype}, too coarse to train: give the"):
         compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5, dtype=kind))
+
+
+def test_statistics_that_two_layers_share_are_refused_by_name() -> None:
+    norm = nn.BatchNorm1d(4)
+    module = nn.Sequential(nn.Linear(5, 4), norm, nn.ReLU(), nn.Linear(4, 4), norm, nn.Linear(4, CLASSES)).eval()
+    with pytest.raises(covey.CoveyError, match="two layers share its running statistics; give each its own"):
+        compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
 
 
 def test_a_cumulative_average_is_refused_by_name() -> None:

@@ -43,6 +43,8 @@ class Running:
     parameter: str
     statistic: Value
     momentum: float
+    name: str = ""
+    """What the model calls the parameter."""
 
 
 class Builder:
@@ -141,6 +143,11 @@ class Builder:
 
     def keep(self, parameter: Value, statistic: Value, momentum: float) -> None:
         """Have a parameter of the model follow a statistic of the minibatches."""
+        if any(running.parameter == parameter.name for running in self.running):
+            raise self.unsupported(
+                "two layers share its running statistics",
+                "give each its own, or take the model's (batch_norm='frozen')",
+            )
         self.running.append(Running(parameter.name, statistic, momentum))
 
     def learns(self, value: Value) -> bool:

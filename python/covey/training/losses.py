@@ -22,6 +22,13 @@ from covey.training.builder import Builder
 LABELS = "labels"
 """What the input of labels is called."""
 
+
+def input_of_labels(build: Builder, shape: Shape, dtype: DType = DType.FLOAT) -> Value:
+    """The input of labels, whose name no other value has."""
+    build.graph.reserved.discard(LABELS)
+    return build.input(LABELS, shape, dtype)
+
+
 Emit = Callable[[Builder, Value], "Loss"]
 
 
@@ -38,7 +45,7 @@ class Loss:
 def cross_entropy(build: Builder, scores: Value) -> Loss:
     """The mean of -log of the softmax of scores [B, .., C] at the class of each label."""
     *lead, classes = scores.shape
-    labels = build.input(LABELS, tuple(lead), DType.INDEX)
+    labels = input_of_labels(build, tuple(lead), DType.INDEX)
     build.graph.classes[labels.name] = (classes,)
     truth = build.emit(Encode((classes,)), labels, hint="one_hot")
     logarithms = build.emit(LogSoftmax(), scores, hint="logarithms")
@@ -61,7 +68,7 @@ def _right(build: Builder, scores: Value, truth: Value) -> Value:
 
 def binary_cross_entropy(build: Builder, scores: Value) -> Loss:
     """The mean of log(1 + exp(z)) - y z over scores z [B, ..] and labels y, which are 0 or 1."""
-    labels = build.input(LABELS, scores.shape, DType.INDEX)
+    labels = input_of_labels(build, scores.shape, DType.INDEX)
     build.graph.classes[labels.name] = (0,)
     build.graph.truths.add(labels.name)
     truth = build.emit(Encode((0,)), labels, hint="truth")
@@ -76,7 +83,7 @@ def binary_cross_entropy(build: Builder, scores: Value) -> Loss:
 
 def mean_squared_error(build: Builder, scores: Value) -> Loss:
     """The mean of the squares of what outputs are off their targets."""
-    target = build.input(LABELS, scores.shape)
+    target = input_of_labels(build, scores.shape)
     off = build.sub(scores, target)
     loss = _mean(build, build.mul(off, off), 1.0 / scores.size)
     return Loss(loss, None, off, 2.0 / scores.size)

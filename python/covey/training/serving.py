@@ -7,7 +7,7 @@ tensors; those of batch normalisation are a factor and a summand of each channel
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -83,10 +83,10 @@ class Network:
         return found
 
 
-def inference(model: Graph, drawn: Mapping[str, Array], running: Mapping[str, str]) -> Network:
+def inference(model: Graph, drawn: Mapping[str, Array], running: Container[str]) -> Network:
     """The network of an imported model whose trained tensors hold the `drawn` numbers.
 
-    `running` are parameters that follow the minibatches, and the names that training has for them.
+    `running` are parameters that follow the minibatches.
     """
     graph = replace(
         model,
@@ -122,14 +122,12 @@ def _share_equal_parameters(graph: Graph, found: Mapping[str, View | Part]) -> d
     return {name: found[name] for name in first.values() if name in graph.parameters}
 
 
-def _operand(
-    graph: Graph, name: str, found: Mapping[str, View | Part], running: Mapping[str, str]
-) -> View | Part | Array:
+def _operand(graph: Graph, name: str, found: Mapping[str, View | Part], running: Container[str]) -> View | Part | Array:
     if name in found:
         return found[name]
     array = graph.parameters[name]
     if name in running:
-        return View(running[name], tuple(range(array.ndim)), array.shape)
+        return View(name, tuple(range(array.ndim)), array.shape)
     return array
 
 
@@ -304,7 +302,7 @@ class Emission:
     def __init__(self, build: Builder, trained: list[tuple[str, Array, Next]]) -> None:
         self.build = build
         self.trained = {name: (initial, entry) for name, initial, entry in trained}
-        self.statistics = {running.parameter: running.statistic.name for running in build.running}
+        self.statistics = {running.name: running.statistic.name for running in build.running}
         # The sum of a carried change and what it is a change of.
         self.initial = {
             node.inputs[1]: build.graph.values[node.inputs[0]]

@@ -104,11 +104,14 @@ def make(
         raise OptionError("the model has no layer that drops elements: leave dropout out")
     if len(model.outputs) != 1:
         raise ModelError(f"the model has {len(model.outputs)} outputs: train one with a single output")
+    _check_inputs(model)
     seen = views(model, drawn)
     unread = [name for name in every if name not in {view.tensor for view in seen.values()}]
     if unread:
         raise OptionError(f"the network does not read {listed(unread)} as it is: freeze it (freeze=['{unread[0]}'])")
     build = Builder(model.name, batch, seed)
+    # A model may have anything of these names: what trainers look for is called so all the same.
+    build.graph.reserved = {LABELS, *(f"{OPENED}{name}" for name in found.tensors)}
     build.batch_statistics = batch_norm == "train"
     build.stochastic_rounding = stochastic_rounding
     stacked = _Stacking(build, model, every, seen)
@@ -125,7 +128,7 @@ def make(
         plain, errors = _imported(probe, name or _name_of(source), example_inputs, False) if dropout else (model, [])
         if errors:
             raise errors[0]
-        serving = Emission(build, trained).of(inference(plain, drawn, stacked.running_statistics()))
+        serving = Emission(build, trained).of(inference(plain, drawn, {running.name for running in build.running}))
     opens = made
     sums: list[Sum] = []
     if open_losses > 1:
@@ -152,6 +155,12 @@ def _imported(source: Source, name: str | None, example_inputs: Any, dropout: bo
     relu_before_moves(graph)
     remove_dead_nodes(graph)
     return graph, errors
+
+
+def _check_inputs(model: Graph) -> None:
+    for name in model.inputs:
+        if name in (LABELS, LOSS, RIGHT):
+            raise OptionError(f"the model has an input '{name}', which names something else in training: rename it")
 
 
 def _check_loss(loss: str, model: Graph, scores: Value) -> None:
@@ -188,12 +197,9 @@ class _Stacking:
                 if due.dtype is not result.dtype:
                     result = build.graph.add_value(replace(result, dtype=due.dtype))
                 self.known[node.output] = result
+        names = {value.name: name for name, value in self.known.items()}
+        build.running = [replace(running, name=names[running.parameter]) for running in build.running]
         return self.known[model.outputs[0]]
-
-    def running_statistics(self) -> dict[str, str]:
-        """The model's parameters that follow the minibatches, and what the step calls them."""
-        kept = {running.parameter for running in self.build.running}
-        return {name: value.name for name, value in self.known.items() if value.name in kept}
 
     def _operand(self, name: str) -> Value:
         if name in self.known:
@@ -233,16 +239,17 @@ def _stepped(
         nexts += made
         trained.append((name, stacked.every[name], made[-1]))
     for running in build.running:
-        with build.at(running.parameter, "BatchNormalization", running.parameter):
+        with build.at(running.name, "BatchNormalization", running.parameter):
             made_running = _running(build, running.parameter, running.statistic, running.momentum)
         nexts.append(made_running)
-        trained.append((running.parameter, build.graph.parameters[running.parameter], made_running))
+        trained.append((running.name, build.graph.parameters[running.parameter], made_running))
     return nexts, trained
 
 
 def _opened(build: Builder, trained: list[tuple[str, Array, Next]]) -> None:
     """What is trained, as it is after a step: it opens where the data owner ends the sequence."""
     for name, _, entry in trained:
+        build.graph.reserved.discard(f"{OPENED}{name}")
         with build.at(name, "Parameter", f"{OPENED}{name}"):
             value = build.emit(Add(), build.beginnings[entry.carried.name], entry.after)
         build.graph.finer.add(value.name)
@@ -279,6 +286,8 @@ def _finished(
     graph.outputs += [each.after.name for each in nexts]
     graph.carried = {each.carried.name: each.after.name for each in nexts}
     final = Builder(graph.name, build.count)
+    names = output_name(LOSS, steps), output_name(RIGHT, steps)
+    final.graph.reserved = {*names, *graph.opened.values()}
     known: dict[str, Value] = {}
     for name in graph.inputs:
         value = graph.values[name]
@@ -286,6 +295,8 @@ def _finished(
     final.graph.classes, final.graph.truths = graph.classes, graph.truths
     final.graph.finer.update(name for name in graph.finer if name in known)
     for node in graph.nodes:
+        if node.output in graph.opened.values():
+            final.graph.reserved.discard(node.output)
         with final.at(node.name, node.source_op, node.output):
             inputs = []
             for name in node.inputs:
@@ -307,13 +318,11 @@ def _finished(
         serving = serving.renamed({name: value.name for name, value in known.items()})
         made.served = {name: [] for name in serving.values.values()}
     remove_dead_nodes(made)
-    opened = {opens.loss.name: _name_output(made, 0, output_name(LOSS, steps), DType.FLOAT)}
+    opened = {opens.loss.name: _name_output(made, 0, names[0], DType.FLOAT)}
     if opens.right is not None:
-        opened[opens.right.name] = _name_output(
-            made, 1, output_name(RIGHT, steps), DType.INDEX if steps == 1 else DType.FLOAT
-        )
+        opened[opens.right.name] = _name_output(made, 1, names[1], DType.INDEX if steps == 1 else DType.FLOAT)
     final_name = {name: opened.get(name, value.name) for name, value in known.items()}
-    statistics = {running.parameter for running in build.running}
+    statistics = {running.name for running in build.running}
     entries = [
         Trained(name, initial, each.carried.name, known[each.after.name].name, name in statistics)
         for name, initial, each in trained
@@ -336,7 +345,9 @@ def _finished(
 
 def _name_output(graph: Graph, index: int, name: str, dtype: DType) -> str:
     """Give an output the name that users see."""
-    old, name = graph.outputs[index], graph.fresh(name)
+    old = graph.outputs[index]
+    graph.reserved.discard(name)
+    name = graph.fresh(name)
     node = graph.producer(old)
     assert node is not None, "a loss is computed"
     node.output = name
