@@ -126,6 +126,27 @@ def test_steps_in_the_clear_follow_floating_point(loss: str, optimizer: Any, tol
         assert np.linalg.norm(weights[entry.name] - trained[entry.name]) < tolerance * moved, entry.name
 
 
+@pytest.mark.parametrize(("batch", "bound"), [(1, 0.05), (1, 2.0**-8), (8, 0.002), (4, 100.0)])
+def test_a_bound_of_the_norm_is_kept_and_shrinks_nothing_below(batch: int, bound: float) -> None:
+    x, labels = table()
+
+    def moved(**options: Any) -> float:
+        job = compiled(perceptron(), (x, labels), optimizer=covey.SGD(0.1, **options), batch=batch)
+        trainer = covey.Trainer(ClearSession(load(job.compiled)))
+        trainer.step(x[:batch], labels[:batch])
+        weights = trainer.weights()
+        return 10 * math.sqrt(sum(((weights[entry.name] - entry.initial) ** 2).sum() for entry in job.trained))
+
+    whole = moved()
+    assert moved(clip_norm=bound) == pytest.approx(min(bound, whole), rel=4e-3)
+    assert moved(clip_norm=1.1 * whole) == pytest.approx(whole, rel=1e-3)
+
+
+def test_a_bound_of_the_norm_that_is_too_small_is_refused() -> None:
+    with pytest.raises(covey.OptionError, match=r"clip_norm 0.0001 is too small to compute with: give at least 0.0009"):
+        compiled(perceptron(), table(), optimizer=covey.SGD(0.1, clip_norm=1e-4))
+
+
 @pytest.fixture(scope="module", params=["trio", "quad", "beaver", "two-party"])
 def every(request: pytest.FixtureRequest) -> Iterator[Parties]:
     with covey.local(request.param, timeout=60) as running:

@@ -81,10 +81,16 @@ class Optimizer(ABC):
         """Gradients that together are no longer than `clip_norm`: all times the same secret factor."""
         if self.clip_norm is None:
             return dict(gradients)
-        parts = [_squares(build, gradient) for gradient in gradients.values()]
-        # Of sums over the minibatch, as the gradients are. A little more keeps it positive.
+        # Of sums over the minibatch, as the gradients are: from 1 on, so that LEAST_NORM is little beside its square.
+        bound = self.clip_norm / mean
+        raised = max(0, 1 - math.frexp(bound)[1])
+        if raised > MOST_RAISED:
+            least = mean * 2.0**-MOST_RAISED
+            raise OptionError(f"clip_norm {self.clip_norm:g} is too small to compute with: give at least {least:.2g}")
+        parts = [_squares(build, build.affine(gradient, 2.0**raised)) for gradient in gradients.values()]
+        # A little more keeps it positive.
         total = build.affine(build.total(parts), 1.0, LEAST_NORM)
-        bound = (self.clip_norm / mean) ** 2
+        bound = math.ldexp(bound, raised) ** 2
         build.spans[total.name] = (LEAST_NORM, bound)
         factor = build.emit(Clip(None, 1.0), build.emit(Inverse(2, bound), total, hint="factor"), hint="at_most_one")
         build.reach |= {factor.name: 1.0, build.graph.nodes[-2].output: (bound / LEAST_NORM) ** 0.5}
@@ -221,7 +227,10 @@ LEAST_SQUARE = 2.0**-26
 
 
 LEAST_NORM = 2.0**-8
-"""What is added to a squared norm, which is a sum over the minibatch."""
+"""What is added to a squared norm."""
+
+MOST_RAISED = 8
+"""Gradients are multiplied by two so many times at most where their norm is compared with a small bound."""
 
 
 def _squares(build: Builder, x: Value) -> Value:
