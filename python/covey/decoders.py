@@ -24,7 +24,7 @@ LLAMA_LIKE = ("gemma", "granite", "llama", "mistral", "qwen2", "qwen3", "smollm3
 """Decoders that normalise before attention and before the layers behind it, and turn queries and keys."""
 
 CALIBRATED = 16
-"""Steps that bounds and scales are taken from."""
+"""Steps that bounds and scales are taken from; of more texts than that, one each."""
 
 MASKED = -1e9
 """What is added to the scores of slots without a token."""
@@ -123,21 +123,36 @@ def carry(step: Any) -> dict[str, int]:
 
 
 def steps(step: Any, tokens: Any, sequence: int, keep: int) -> dict[str, np.ndarray]:
-    """What `keep` of the steps over `tokens` [N, T] are given, spread over the sequence: samples by input name."""
+    """What the steps of `spread_steps` over `tokens` [N, T] are given: samples by input name, in that order."""
     import torch
 
-    found: list[dict[str, np.ndarray]] = []
     count = tokens.shape[1]
-    kept = set(np.linspace(0, count - 1, max(1, keep // len(tokens)), dtype=int).tolist())
+    kept = spread_steps(len(tokens), count, keep)
+    found: dict[tuple[int, int], list[np.ndarray]] = {}
     with torch.no_grad():
         past = tuple(empty(step, len(tokens), sequence))
         for place in range(count):
             given = inputs(tokens[:, place : place + 1], place, sequence)
-            if place in kept:
-                names = [*INPUTS, *carry(step)]
-                found.append(dict(zip(names, [*given.values(), *(array.numpy() for array in past)], strict=True)))
+            arrays = [*given.values(), *(array.numpy() for array in past)]
+            for text in (text for text, where in kept if where == place):
+                found[text, place] = [array[text].copy() for array in arrays]  # a view would keep those of all texts
             past = tuple(step(*(torch.from_numpy(array) for array in given.values()), *past)[1:])
-    return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+    names = [*INPUTS, *carry(step)]
+    return {name: np.stack([found[one][index] for one in kept]) for index, name in enumerate(names)}
+
+
+def spread_steps(texts: int, length: int, keep: int) -> list[tuple[int, int]]:
+    """`keep` steps, or one a text where that is more: the text and the place of each, over all texts and all places.
+
+    Programs of large models are measured on the first few of them alone, so these are spread, too: the last place and
+    the first are in front, then come those that halve the gaps between places again and again.
+    """
+    count = max(keep, texts)
+    last, bits = count - 1, count.bit_length()
+    halving = sorted(range(last), key=lambda index: f"{index:0{bits}b}"[::-1])
+    places = np.rint(np.linspace(0, length - 1, count)).astype(int).tolist()
+    # Short texts have fewer steps than that.
+    return list(dict.fromkeys((index % texts, places[index]) for index in (last, *halving)))
 
 
 def inputs(tokens: np.ndarray, place: int, sequence: int) -> dict[str, np.ndarray]:

@@ -27,10 +27,10 @@ PROMPT, TOKENS = [3, 1, 4, 1, 5], 8
 NO_ENDS = {"bos_token_id": None, "eos_token_id": None, "initializer_range": 0.3}
 
 
-def gpt2() -> Any:
-    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=VOCABULARY, n_positions=32, **NO_ENDS)
+def gpt2(**changes: Any) -> Any:
+    options = {"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": VOCABULARY, "n_positions": 32}
     torch.manual_seed(1)
-    return transformers.GPT2LMHeadModel(config).eval()
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**(options | NO_ENDS | changes))).eval()
 
 
 def llama(**changes: Any) -> Any:
@@ -210,8 +210,40 @@ def test_a_tokenizer_turns_text_into_ids_and_back(tmp_path: Path, command: Comma
 
 def test_samples_of_steps_are_spread_over_the_sequence() -> None:
     step = decoders.step_of(gpt2(), SEQUENCE)
-    samples = decoders.steps(step, np.ones((2, 10), dtype=np.int64), SEQUENCE, 6)
-    assert samples["input_ids"].shape == (6, 1)
-    assert sorted(set(samples["position_ids"].ravel())) == [0, 4, 9]
+    tokens = np.arange(20, dtype=np.int64).reshape(2, 10)
+    samples = decoders.steps(step, tokens, SEQUENCE, 6)
+    places = samples["position_ids"][:, 0]
+    assert places.tolist() == [9, 0, 7, 4, 2, 5]
+    assert samples["input_ids"][:, 0].tolist() == [19, 0, 7, 4, 12, 15]
+    assert samples["attention_mask"].sum(axis=1).tolist() == (places + 1).tolist()
     assert samples["past_0"].shape == (6, 2, SEQUENCE - 1, 8)
-    assert not samples["past_0"][:2].any() and samples["past_0"][4:].any()
+    assert not samples["past_0"][1].any() and samples["past_0"][0].any()
+
+
+@pytest.mark.parametrize("texts", [1, 2, 8, 9, 16, 17, 64])
+def test_every_text_and_the_ends_of_the_sequence_are_among_the_steps(texts: int) -> None:
+    steps = decoders.spread_steps(texts, 48, decoders.CALIBRATED)
+    assert {text for text, _ in steps} == set(range(texts))
+    assert len(steps) == len(set(steps)) == max(texts, decoders.CALIBRATED)
+    # Of large models four samples are measured.
+    assert {place for _, place in steps[:2]} == {0, 47} and len({place for _, place in steps[:4]}) == 4
+    assert max(np.diff(sorted(place for _, place in steps))) <= 4
+
+
+def test_short_texts_give_all_their_steps() -> None:
+    assert sorted(decoders.spread_steps(2, 3, 16)) == [(text, place) for text in range(2) for place in range(3)]
+
+
+@pytest.mark.parametrize("texts", [9, 64])
+def test_many_texts_say_as_much_as_few(texts: int) -> None:
+    model, length = gpt2(initializer_range=0.1, n_embd=32), 32
+    calibration = np.random.default_rng(3).integers(0, VOCABULARY, (texts, length))
+    compiled = covey.from_pretrained(model, sequence=length, next_token="logits", calibration=calibration)
+    assert isinstance(compiled, covey.Compiled)
+    ids = np.random.default_rng(1).integers(0, VOCABULARY, length)
+    with torch.no_grad():
+        due = model(torch.from_numpy(ids[None])).logits[0].numpy()
+    steps = [decoders.inputs(np.array([[token]]), place, length) for place, token in enumerate(ids)]
+    done = ClearSession(load(compiled)).infer_all(steps)  # a value beyond its bound would end it
+    scores = np.concatenate([next(iter(result.outputs.values())) for result in done.results])
+    assert np.linalg.norm(scores - due) <= 0.02 * np.linalg.norm(due)
