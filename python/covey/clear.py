@@ -21,10 +21,13 @@ class ClearSession:
     def __init__(self, model: Model) -> None:
         self.program = model.program
         self._runner = _core.Clear(model.program, model.need_weights())
+        self.sequence = 0
+        """The number of the sequence that the latest run belongs to. A run that `continues` none begins the next."""
 
     def infer(self, data: Data, *, continues: bool = False) -> Result:
         """The outputs on data [N, ..]. If it `continues`, carried values are what the run before left, otherwise 0."""
         inputs = read_inputs(data, self.program)
+        self.sequence += not continues
         start = time.perf_counter()
         opened, _, timings = self._runner.run(inputs, continues)
         seconds = time.perf_counter() - start

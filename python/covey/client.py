@@ -348,6 +348,8 @@ class Session:
         self._options = dict(options or {})
         self.lanes: int = self._options.get("lanes") or 1
         """How many inferences are under way at a time, at most."""
+        self.sequence = 0
+        """The number of the sequence that the latest run belongs to. A run that `continues` none begins the next."""
 
     @property
     def absent_dealer(self) -> str | None:
@@ -371,6 +373,7 @@ class Session:
         """
         inputs = read_inputs(x, self.program)
         batch_of(inputs, self.program)
+        self.sequence += not continues
         start = time.perf_counter()
         outputs, profile, parties = self._session.infer(inputs, phase, progress, continues)
         work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
@@ -391,6 +394,7 @@ class Session:
         read = [read_inputs(x, self.program) for x in inputs]
         for one in read:
             batch_of(one, self.program)
+        self.sequence += not continues
         start = time.perf_counter()
         opened, latencies, profile, parties = self._session.infer_all(read, phase, progress, continues)
         work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))
@@ -465,6 +469,7 @@ class Session:
 
     def resume(self, job: str) -> Resumption:
         """Make the next run that `continues` do so from the latest checkpoint of `job` that all parties have."""
+        self.sequence += 1  # the next run continues another than the latest one's
         return Resumption(*self._session.resume(job))
 
     def forget(self, job: str) -> None:
@@ -520,6 +525,7 @@ class Session:
         check_number("samples", samples)
         for number in (number for run in rows for number in run):
             check_number("a row", number)
+        self.sequence += not continues
         start = time.perf_counter()
         opened, latencies, profile, parties = self._session.infer_rows(samples, rows, progress, continues)
         work = Work(Profile.of(profile, time.perf_counter() - start), PartyUsage.all_of(parties))

@@ -31,6 +31,7 @@ class Runs(Protocol):
     """A session with the parties, or one in the clear."""
 
     program: Program
+    sequence: int
 
     def infer_all(self, inputs: Sequence[Data], *, continues: bool = False) -> Any:
         """One run for each of `inputs`, one after the other."""
@@ -47,7 +48,10 @@ class Token:
 
 
 class Generator:
-    """A sequence of tokens in a session: a prompt, then what the model makes of it."""
+    """A sequence of tokens in a session: a prompt, then what the model makes of it.
+
+    A session carries one sequence: where another one begins in it, this one cannot go on and says so.
+    """
 
     def __init__(self, session: Runs, *, temperature: float = 0.0, seed: int | None = None) -> None:
         self.program = session.program
@@ -60,6 +64,8 @@ class Generator:
         self._session = session
         self._draws = np.random.default_rng(seed)
         self._length = 0
+        self._number: int | None = None
+        """Which sequence of the session this is, while it can go on."""
 
     def feed(self, ids: Sequence[int]) -> Token:
         """Append tokens to the sequence; what the model gives after the last of them.
@@ -67,6 +73,12 @@ class Generator:
         Raises `DataError` for tokens that the model does not know, or more than its sequence holds.
         """
         self._check(ids)
+        if self._length and self._number != self._session.sequence:
+            raise OptionError(
+                "this sequence cannot go on: another one began in its session, or a run of it failed; make a new "
+                "Generator, and a session for each of several"
+            )
+        self._number = None  # until all went well: a run that fails may leave keys and values of some of the tokens
         start = time.perf_counter()
         sent, rounds = 0, 0
         for first in range(0, len(ids), AT_ONCE):
@@ -80,6 +92,7 @@ class Generator:
             sent += done.work.profile.total.bytes
             rounds += done.work.profile.total.rounds
             last = done.results[-1]
+        self._number = self._session.sequence
         return Token(self._choose(last), time.perf_counter() - start, sent, rounds)
 
     def generate(self, prompt: Sequence[int], tokens: int, *, stop: int | None = None) -> Iterator[Token]:

@@ -137,6 +137,37 @@ def test_a_sequence_goes_on_and_stops(small: Model) -> None:
     assert [token.id for token in stopped] == [whole.id]
 
 
+def test_a_session_carries_one_sequence(small: Model, parties: Parties) -> None:
+    for session in (ClearSession(small), parties.session(small)):
+        first, second = Generator(session), Generator(session)
+        first.feed(PROMPT)
+        second.feed(PROMPT[:2])
+        with pytest.raises(CoveyError, match="this sequence cannot go on: another one began in its session"):
+            first.feed([1])
+        assert second.feed(PROMPT[2:]).id == greedy(gpt2())[0]
+        session.infer(decoders.inputs(np.array([[1]]), 0, SEQUENCE))
+        with pytest.raises(CoveyError, match="this sequence cannot go on"):
+            second.feed([1])
+
+
+def test_a_sequence_does_not_go_on_after_a_run_that_failed(small: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ClearSession(small)
+    generator = Generator(session)
+    generator.feed(PROMPT)
+    whole = session.infer_all
+
+    def half(inputs: Any, *, continues: bool = False) -> Any:
+        whole(inputs[:1], continues=continues)
+        raise CoveyError("a party is gone")
+
+    monkeypatch.setattr(session, "infer_all", half)
+    with pytest.raises(CoveyError, match="a party is gone"):
+        generator.feed([1, 2])
+    monkeypatch.undo()
+    with pytest.raises(CoveyError, match="this sequence cannot go on: another one began in its session, or a run"):
+        generator.feed([1, 2])
+
+
 @pytest.mark.parametrize(
     ("prompt", "tokens", "problem"),
     [
