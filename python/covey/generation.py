@@ -66,13 +66,20 @@ class Generator:
         self._length = 0
         self._number: int | None = None
         """Which sequence of the session this is, while it can go on."""
+        self._open: list[int] = []
+        """The token that `generate` gave last, which is part of the sequence and has not been appended yet."""
 
     def feed(self, ids: Sequence[int]) -> Token:
-        """Append tokens to the sequence; what the model gives after the last of them.
+        """Append tokens to the sequence; what the model gives after the last of them, which is not appended.
 
         Raises `DataError` for tokens that the model does not know, or more than its sequence holds.
         """
-        self._check(ids)
+        return self._append([*self._open, *self._checked(ids)])
+
+    def _append(self, ids: list[int]) -> Token:
+        if not ids:
+            raise DataError("the prompt is empty: give at least one token")
+        self._need_room(len(ids))
         if self._length and self._number != self._session.sequence:
             raise OptionError(
                 "this sequence cannot go on: another one began in its session, or a run of it failed; make a new "
@@ -82,7 +89,7 @@ class Generator:
         start = time.perf_counter()
         sent, rounds = 0, 0
         for first in range(0, len(ids), AT_ONCE):
-            part = list(ids[first : first + AT_ONCE])
+            part = ids[first : first + AT_ONCE]
             places = range(self._length, self._length + len(part))
             given = [
                 inputs(np.array([[token]]), place, self.sequence) for token, place in zip(part, places, strict=True)
@@ -93,37 +100,42 @@ class Generator:
             rounds += done.work.profile.total.rounds
             last = done.results[-1]
         self._number = self._session.sequence
+        self._open = []
         return Token(self._choose(last), time.perf_counter() - start, sent, rounds)
 
     def generate(self, prompt: Sequence[int], tokens: int, *, stop: int | None = None) -> Iterator[Token]:
-        """Up to `tokens` tokens after the prompt, each as it comes; fewer where the token `stop` comes."""
+        """Up to `tokens` tokens after the prompt, each as it comes; fewer where the token `stop` comes.
+
+        They are part of the sequence: a further prompt comes after the last of them, and may be empty.
+        """
         if tokens < 1:
             raise OptionError(f"{tokens} tokens to generate: ask for at least 1")
-        if self._length + len(prompt) + tokens - 1 > self.sequence:
+        ids = [*self._open, *self._checked(prompt)]
+        if self._length + len(ids) + tokens - 1 > self.sequence:
             raise DataError(
-                f"{self._length + len(prompt)} tokens and {tokens} new ones: the program was compiled for sequences of "
+                f"{self._length + len(ids)} tokens and {tokens} new ones: the program was compiled for sequences of "
                 f"{self.sequence}; compile it for longer ones, or ask for fewer"
             )
-        latest = self.feed(prompt)
-        yield latest
-        for _ in range(tokens - 1):
+        for _ in range(tokens):
+            latest = self._append(ids)
+            self._open = ids = [latest.id]
+            yield latest
             if latest.id == stop:
                 return
-            latest = self.feed([latest.id])
-            yield latest
 
-    def _check(self, ids: Sequence[int]) -> None:
-        if not len(ids):
-            raise DataError("the prompt is empty: give at least one token")
+    def _checked(self, ids: Sequence[int]) -> list[int]:
         wrong = next((index for index, token in enumerate(ids) if not 0 <= token < self.classes), None)
         if wrong is not None:
             raise DataError(
                 f"token {ids[wrong]} at {wrong} is not in the model's vocabulary: give numbers from 0 to "
                 f"{self.classes - 1}"
             )
-        if self._length + len(ids) > self.sequence:
+        return list(ids)
+
+    def _need_room(self, more: int) -> None:
+        if self._length + more > self.sequence:
             raise DataError(
-                f"a sequence of {self._length + len(ids)} tokens: the program was compiled for {self.sequence}; "
+                f"a sequence of {self._length + more} tokens: the program was compiled for {self.sequence}; "
                 f"compile it for longer ones"
             )
 

@@ -68,12 +68,12 @@ def llama_like(kind: str) -> Any:
     return model
 
 
-def greedy(model: Any) -> list[int]:
-    ids = list(PROMPT)
+def greedy(model: Any, prompt: list[int] = PROMPT, tokens: int = TOKENS) -> list[int]:
+    ids = list(prompt)
     with torch.no_grad():
-        for _ in range(TOKENS):
+        for _ in range(tokens):
             ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-    return ids[len(PROMPT) :]
+    return ids[len(prompt) :]
 
 
 def steps(model: Any, next_token: str = "argmax") -> covey.Compiled:
@@ -135,6 +135,36 @@ def test_a_sequence_goes_on_and_stops(small: Model) -> None:
     assert parts[-1].id == whole.id
     stopped = list(Generator(ClearSession(small)).generate(PROMPT, TOKENS, stop=whole.id))
     assert [token.id for token in stopped] == [whole.id]
+
+
+def test_a_further_prompt_comes_after_the_whole_answer(small: Model) -> None:
+    generator, model = Generator(ClearSession(small)), gpt2()
+
+    def answer(prompt: list[int], tokens: int) -> list[int]:
+        return [token.id for token in generator.generate(prompt, tokens)]
+
+    said = [*PROMPT, *answer(PROMPT, 3), 7, 2]
+    found = answer([7, 2], 2)
+    assert found == greedy(model, said, 2)
+    said += found
+    with pytest.raises(CoveyError, match="12 tokens and 6 new ones: the program was compiled for sequences of 16"):
+        answer([], 6)
+    going_on = generator.generate([], 3)
+    said.append(next(going_on).id)  # and the others are not asked for
+    assert generator.feed([9]).id == greedy(model, [*said, 9], 1)[0]
+    assert generator.feed([4]).id == greedy(model, [*said, 9, 4], 1)[0]
+    assert said[-1] == greedy(model, said[:-1], 1)[0]
+
+
+def test_tokens_that_are_fed_by_hand_are_appended_once(small: Model) -> None:
+    generator, ids = Generator(ClearSession(small)), list(PROMPT)
+    latest = generator.feed(ids)
+    for _ in range(3):
+        ids.append(latest.id)
+        latest = generator.feed([latest.id])
+    assert [*ids[len(PROMPT) :], latest.id] == greedy(gpt2(), PROMPT, 4)
+    found = [token.id for token in generator.generate([latest.id, 7], 2)]
+    assert found == greedy(gpt2(), [*ids, latest.id, 7], 2)
 
 
 def test_a_session_carries_one_sequence(small: Model, parties: Parties) -> None:
