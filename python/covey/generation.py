@@ -6,13 +6,16 @@ tokens before stay with the parties, as shares. It gets the next token, or the s
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from covey.arguments import check_number, check_real
+from covey.arrays import to_numpy
 from covey.decoders import INPUTS, inputs
 from covey.errors import DataError, ModelError, OptionError
 from covey.model import Source
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from covey._core import Program
     from covey.inputs import Data
     from covey.result import Result
+
+Stop: TypeAlias = "int | Iterable[int] | None"
+"""The token that ends an answer, or several of which each does."""
 
 AT_ONCE = 16
 """So many tokens of a prompt are one request."""
@@ -54,13 +60,21 @@ class Generator:
     """
 
     def __init__(self, session: Runs, *, temperature: float = 0.0, seed: int | None = None) -> None:
+        if not hasattr(session, "infer_all"):
+            raise OptionError(
+                f"a Generator takes a session, not a {type(session).__name__}: give it parties.session(program) or "
+                f"client.session(program)"
+            )
+        check_real("temperature", temperature)
+        if not math.isfinite(temperature):
+            raise OptionError(f"temperature is {temperature:g}: give 0 for the likeliest token, or a positive number")
+        if seed is not None:
+            check_number("seed", seed)
         self.program = session.program
         self.classes, self.sequence = shape_of(self.program)
         self.temperature = temperature
         if temperature and self.program.outputs[0]["shape"] == []:
             raise OptionError("the program gives the next token alone: compile it with next_token='logits' to draw it")
-        if not 0.0 <= temperature < float("inf"):
-            raise OptionError(f"temperature {temperature:g}: give 0 for the likeliest token, or a positive number")
         self._session = session
         self._draws = np.random.default_rng(seed)
         self._length = 0
@@ -103,13 +117,13 @@ class Generator:
         self._open = []
         return Token(self._choose(last), time.perf_counter() - start, sent, rounds)
 
-    def generate(self, prompt: Sequence[int], tokens: int, *, stop: int | None = None) -> Iterator[Token]:
-        """Up to `tokens` tokens after the prompt, each as it comes; fewer where the token `stop` comes.
+    def generate(self, prompt: Sequence[int], tokens: int, *, stop: Stop = None) -> Iterator[Token]:
+        """Up to `tokens` tokens after the prompt, each as it comes; fewer where the token `stop`, or one of it, comes.
 
         They are part of the sequence: a further prompt comes after the last of them, and may be empty.
         """
-        if tokens < 1:
-            raise OptionError(f"{tokens} tokens to generate: ask for at least 1")
+        check_number("tokens", tokens, 1)
+        ends = self._ends(stop)
         ids = [*self._open, *self._checked(prompt)]
         if self._length + len(ids) + tokens - 1 > self.sequence:
             raise DataError(
@@ -120,17 +134,34 @@ class Generator:
             latest = self._append(ids)
             self._open = ids = [latest.id]
             yield latest
-            if latest.id == stop:
+            if latest.id in ends:
                 return
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
-        wrong = next((index for index, token in enumerate(ids) if not 0 <= token < self.classes), None)
-        if wrong is not None:
-            raise DataError(
-                f"token {ids[wrong]} at {wrong} is not in the model's vocabulary: give numbers from 0 to "
-                f"{self.classes - 1}"
-            )
-        return list(ids)
+        found = to_numpy(ids, [], "prompt")
+        if isinstance(found, np.ndarray):
+            found = found.tolist() if found.ndim == 1 else [found]
+        if not isinstance(found, Iterable) or isinstance(found, str | bytes):
+            raise DataError(f"the prompt is {ids!r}: give token ids, such as [464, 3290]")
+        found = list(found)
+        for index, token in enumerate(found):
+            if not isinstance(token, int | np.integer) or isinstance(token, bool):
+                raise DataError(f"token {token!r} at {index} is no whole number: give one list of token ids")
+            if not 0 <= token < self.classes:
+                raise DataError(
+                    f"token {token} at {index} is not in the model's vocabulary: give numbers from 0 to "
+                    f"{self.classes - 1}"
+                )
+        return [int(token) for token in found]
+
+    def _ends(self, stop: Stop) -> frozenset[int]:
+        """The tokens that end an answer."""
+        ends: list[Any] = []
+        if stop is not None:
+            ends = [*stop] if isinstance(stop, Iterable) and not isinstance(stop, str | bytes) else [stop]
+        for end in ends:
+            check_number("stop", end, 0, self.classes - 1)
+        return frozenset(int(end) for end in ends)
 
     def _need_room(self, more: int) -> None:
         if self._length + more > self.sequence:
@@ -155,7 +186,7 @@ def generate(
     tokens: int,
     *,
     protocol: str = "trio",
-    stop: int | None = None,
+    stop: Stop = None,
     temperature: float = 0.0,
     seed: int | None = None,
     timeout: float = 60.0,

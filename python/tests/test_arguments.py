@@ -41,10 +41,33 @@ def test_no_parts(session: Session) -> None:
         session.infer_split(np.zeros((2, 4)), 0)
 
 
-@pytest.mark.parametrize("options", [{"lanes": "a"}, {"latency_us": -1}, {"window": 1.5}, {"bandwidth": 2**64}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lanes": "a"},
+        {"latency_us": -1},
+        {"latency_us": 2**32},
+        {"window": 1.5},
+        {"bandwidth": 2**64},
+        {"key_bits": 2**32},
+        {"key_bits": 1},
+    ],
+)
 def test_options_are_whole_numbers(options: dict[str, Any]) -> None:
     with pytest.raises(covey.OptionError, match=f"{next(iter(options))} is .*: use a whole number"):
         check_options(options)
+
+
+@pytest.mark.parametrize("name", ["inner_layer", "inter_linear", "preprocess_linear"])
+def test_options_are_true_or_false(name: str) -> None:
+    check_options({name: np.True_})
+    with pytest.raises(covey.OptionError, match=f"{name} is 'no': use True or False"):
+        check_options({name: "no"})
+
+
+def test_options_have_names() -> None:
+    with pytest.raises(covey.OptionError, match="options is 5: give options of a session by name"):
+        check_options(5)
 
 
 @pytest.mark.parametrize(

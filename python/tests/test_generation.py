@@ -194,7 +194,7 @@ def test_a_sequence_does_not_go_on_after_a_run_that_failed(small: Model, monkeyp
     with pytest.raises(CoveyError, match="a party is gone"):
         generator.feed([1, 2])
     monkeypatch.undo()
-    with pytest.raises(CoveyError, match="this sequence cannot go on: another one began in its session, or a run"):
+    with pytest.raises(CoveyError, match="another one began in its session, or a run"):
         generator.feed([1, 2])
 
 
@@ -205,12 +205,58 @@ def test_a_sequence_does_not_go_on_after_a_run_that_failed(small: Model, monkeyp
         ([3, VOCABULARY], 1, f"token {VOCABULARY} at 1 is not in the model's vocabulary: give numbers from 0 to 30"),
         ([-1], 1, "token -1 at 0 is not in the model's vocabulary"),
         (PROMPT, 13, "5 tokens and 13 new ones: the program was compiled for sequences of 16"),
-        (PROMPT, 0, "0 tokens to generate: ask for at least 1"),
+        (PROMPT, 0, "tokens is 0: use a whole number of at least 1"),
+        (PROMPT, 2.5, "tokens is 2.5: use a whole number of at least 1"),
+        (PROMPT, True, "tokens is True: use a whole number of at least 1"),
+        ([3.7, 1], 1, "token 3.7 at 0 is no whole number: give one list of token ids"),
+        ([3, True], 1, "token True at 1 is no whole number"),
+        ([PROMPT], 1, "token [3, 1, 4, 1, 5] at 0 is no whole number"),
+        (torch.tensor([PROMPT]), 1, "at 0 is no whole number"),
+        ("314", 1, "the prompt is '314': give token ids, such as [464, 3290]"),
+        (None, 1, "the prompt is None: give token ids"),
     ],
 )
-def test_what_cannot_be_generated_is_refused(small: Model, prompt: list[int], tokens: int, problem: str) -> None:
+def test_what_cannot_be_generated_is_refused(small: Model, prompt: Any, tokens: Any, problem: str) -> None:
     with pytest.raises(CoveyError, match=re.escape(problem)):
         list(Generator(ClearSession(small)).generate(prompt, tokens))
+
+
+@pytest.mark.parametrize(
+    "prompt", [np.array(PROMPT), torch.tensor(PROMPT), tuple(PROMPT)], ids=["array", "tensor", "tuple"]
+)
+def test_prompts_are_ids_of_any_kind(small: Model, prompt: Any) -> None:
+    assert Generator(ClearSession(small)).feed(prompt).id == greedy(gpt2())[0]
+
+
+def test_any_of_several_tokens_ends_an_answer(small: Model) -> None:
+    due = greedy(gpt2())
+    other = next(token for token in range(VOCABULARY) if token not in due)
+    for stop in (due[0], np.int64(due[0]), [other, due[0]], {due[0]}, torch.tensor([due[0], other]).numpy()):
+        found = list(Generator(ClearSession(small)).generate(PROMPT, 3, stop=stop))
+        assert [token.id for token in found] == due[:1]
+    for wrong in ("0", 1.0, True, [1, "0"], VOCABULARY, -1):
+        with pytest.raises(CoveyError, match=r"stop is .*: use a whole number from 0 to 30"):
+            next(Generator(ClearSession(small)).generate(PROMPT, 3, stop=wrong))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"temperature": "1"}, "temperature is '1': use a number of at least 0"),
+        ({"temperature": float("nan")}, "temperature is nan: use a number of at least 0"),
+        ({"temperature": float("inf")}, "temperature is inf: give 0 for the likeliest token"),
+        ({"seed": -1}, "seed is -1: use a whole number of at least 0"),
+        ({"seed": 1.5}, "seed is 1.5: use a whole number of at least 0"),
+    ],
+)
+def test_options_of_a_generator(small: Model, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(CoveyError, match=re.escape(problem)):
+        Generator(ClearSession(small), **options)
+
+
+def test_a_generator_takes_a_session(small: Model) -> None:
+    with pytest.raises(CoveyError, match=r"a Generator takes a session, not a Model: give it parties\.session"):
+        Generator(small)  # type: ignore[arg-type]
 
 
 def test_temperature_needs_scores(small: Model) -> None:
