@@ -20,6 +20,9 @@ from covey.errors import OptionError
 if TYPE_CHECKING:
     pass
 
+REPLACEMENT = "\ufffd"
+"""What stands in text for bytes that are no character."""
+
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A .covey file that was compiled for generation.")]
 Prompt = Annotated[str | None, typer.Option(metavar="IDS", help="The prompt's token ids, such as 464,3290.")]
 Text = Annotated[str | None, typer.Option(help="The prompt as text; needs --tokenizer.")]
@@ -77,17 +80,24 @@ def generate(
                     f"{token.id:>8}  {token.seconds:.3f} s  {console.amount(token.bytes)}, {token.rounds:,} rounds"
                 )
             else:
-                console.out().print(shown.removeprefix(before), end="", markup=False, highlight=False)
-                before = shown
+                # A character may span tokens: until the last of them, its bytes are shown as replacements.
+                settled = shown.rstrip(REPLACEMENT)
+                if settled.startswith(before):
+                    _print(settled.removeprefix(before))
+                    before = settled
             # What the prompt takes is not what a token takes.
             seconds, sent = (0.0, 0) if index == 0 else (seconds + token.seconds, sent + token.bytes)
-    if before:
-        console.say("")
+        if not as_json and (whole := decode(made)):
+            _print(whole[len(before) :] + "\n")
     if not as_json and len(made) > 1:
         each = len(made) - 1
         console.say(
             f"{len(made)} tokens; {seconds / each:.3f} s and {console.amount(sent // each)} a token after the prompt"
         )
+
+
+def _print(text: str) -> None:
+    console.out().print(text, end="", markup=False, highlight=False)
 
 
 def _tokenizer(path: Path | None) -> tuple[Callable[[str], list[int]] | None, Callable[[list[int]], str | None]]:
