@@ -29,6 +29,8 @@ Carry: TypeAlias = "Mapping[str, str | int]"
 
 def declare(graph: Graph, carry: Carry) -> None:
     """Note in the graph what is carried. Raises `OptionError` where names, shapes or kinds do not fit."""
+    if not isinstance(carry, Mapping):
+        raise OptionError(f"carry is {carry!r}: give the output for each input that is carried, {{'past': 'present'}}")
     names = graph.exported or graph.outputs
     for name, output in carry.items():
         what = f"carry '{name}' from '{output}'"

@@ -16,6 +16,7 @@ from rich.console import RenderableType
 
 from covey import data, reference, report
 from covey._proto import program_pb2 as pb
+from covey.arguments import check_flags, check_real
 from covey.carrying import Carry, declare, graph_of_runs, program_of_runs, ranges_of_carried
 from covey.emit import program_file, weights_file, write_files
 from covey.errors import DoesNotFitError, NodeError, OptionError, UnsupportedError
@@ -143,6 +144,8 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     first run. Calibration data give them like other inputs. Raises a `CoveyError` that says what is wrong and what to
     do.
     """
+    check_flags(public_weights=public_weights)
+    check_real("max_error", max_error)
     settings = Settings(
         ring_bits=32,
         scale=0,
@@ -151,8 +154,6 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
         public_weights=public_weights,
     )
     rings = _rings(ring)
-    if not max_error >= 0:
-        raise OptionError(f"the largest error allowed is {max_error:g}: give a fraction such as {MAX_ERROR}")
     _check_scale(scale, rings)
 
     def prepared(winograd: str | Collection[str]) -> Prepared:
@@ -259,6 +260,9 @@ def prepare(
 
     `winograd` may list names, and is not "auto".
     """
+    check_flags(keep_bn=keep_bn, drop_channels=drop_channels, hide_features=hide_features)
+    if not isinstance(name, str | None):
+        raise OptionError(f"name is {name!r}: give a text, or leave it out")
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
         declare(graph, carry or {})
@@ -322,7 +326,7 @@ def _option(what: str, kind: type[_Choice], value: object) -> _Choice:
 def _rings(ring: object) -> tuple[int, ...]:
     if ring == "auto":
         return (32, 64)
-    if isinstance(ring, bool) or not str(ring).isdigit() or int(str(ring)) not in RINGS:
+    if isinstance(ring, bool) or not str(ring).isdecimal() or int(str(ring)) not in RINGS:
         raise OptionError(f"ring '{ring}' is unknown: use auto, or a number of bits from {RINGS[0]} to {RINGS[-1]}")
     return (int(str(ring)),)
 

@@ -318,6 +318,17 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"calibration": {}}, "lacks the input 'x'"),
     ({"calibration": np.full((2, 1, 8, 8), 2.0), "input_range": (0, 1)}, "outside the declared range"),
     ({"calibration": [[1.0]]}, "give a NumPy array"),
+    ({"calibration": np.ma.masked_less(np.zeros((2, 1, 8, 8)), 1)}, "a masked array lacks the values"),
+    ({"input_range": (0, 1), "ring": "²"}, "ring '²' is unknown"),
+    ({"input_range": (0, 1), "max_error": "0.1"}, "max_error is '0.1': use a number of at least 0"),
+    ({"input_range": (0, 1), "max_error": None}, "max_error is None: use a number"),
+    ({"input_range": (0, 1), "max_error": float("nan")}, "max_error is nan: use a number"),
+    ({"input_range": (0, 1), "carry": "x"}, "carry is 'x': give the output for each input"),
+    ({"input_range": (0, 1), "name": 5}, "name is 5: give a text"),
+    *(
+        ({"input_range": (0, 1), flag: "no"}, f"{flag} is 'no': use True or False")
+        for flag in ("public_weights", "keep_bn", "drop_channels", "hide_features")
+    ),
 ]
 
 
@@ -326,6 +337,12 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(covey.CoveyError, match=message) as caught:
         covey.compile(builders.small_cnn(RNG), **options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_program_is_not_compiled_again(tmp_path: Path) -> None:
+    program, _, _ = covey.compile(builders.small_cnn(RNG), input_range=(0, 1)).save(tmp_path / "x.covey")
+    with pytest.raises(covey.ModelError, match=r"x\.covey' is compiled already: run it"):
+        covey.compile(program)
 
 
 def test_damaged_calibration_file(tmp_path: Path) -> None:

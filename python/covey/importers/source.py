@@ -47,6 +47,8 @@ def examine(
     open. With `dropout` the nodes of that operator stay, whatever the mode of the model; with `trained` no importer
     adds weights up or scales them. Raises `ModelError` when the model as a whole cannot be used.
     """
+    if isinstance(source, str | os.PathLike) and os.fspath(source).lower().endswith(".covey"):
+        raise ModelError(f"'{os.fspath(source)}' is compiled already: run it, or compile the model that it was made of")
     if is_torch(source):
         return torch_export.examine(source, name, example_inputs, dropout=dropout, trained=trained)
     if sklearn.is_sklearn(source):

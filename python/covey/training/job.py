@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from covey import data as calibration_data
+from covey.arguments import check_flags
 from covey.compiled import Compiled, Prepared
 from covey.errors import DataError, DoesNotFitError, OptionError
 from covey.importers.source import Source
@@ -120,6 +121,7 @@ def compile_training(
 
     Raises a `CoveyError` that names what cannot be trained, and the way out.
     """
+    check_flags(open_weights=open_weights, serve=serve, dropout=dropout, stochastic_rounding=stochastic_rounding)
     whole = isinstance(open_losses, int) and not isinstance(open_losses, bool)
     if open_losses is not None and not (whole and 1 <= open_losses <= MOST_STEPS_OF_A_SUM):
         raise OptionError(
