@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from covey.arrays import to_numpy
 from covey.errors import DataError, ModelError
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def step_of(model: Any, sequence: int, next_token: str = "argmax") -> Any:
     if model.training:
         raise ModelError("the model is in training mode: call eval() on it first")
     most = int(getattr(config, "max_position_embeddings", 0) or config.n_positions)
-    if not 2 <= sequence <= most:
-        raise ModelError(f"a sequence of {sequence} tokens: this model takes 2 to {most}")
+    if isinstance(sequence, bool) or not isinstance(sequence, int) or not 2 <= sequence <= most:
+        raise ModelError(f"a sequence of {sequence!r} tokens: this model takes 2 to {most}")
     if next_token not in ("argmax", "logits"):
         raise ModelError(f"next_token '{next_token}' is unknown: use argmax or logits")
     embed, layers, finish = parts(torch, model, sequence)
@@ -109,7 +110,10 @@ def _tokens(calibration: Any, vocabulary: int, sequence: int) -> np.ndarray:
     """Token ids [N, T] to calibrate with, as given or drawn."""
     if calibration is None:
         return np.asarray(np.random.default_rng(0).integers(0, vocabulary, (CALIBRATED // 4, sequence)))
-    tokens = np.asarray(calibration)
+    try:
+        tokens = np.asarray(to_numpy(calibration, [], "calibration"))
+    except ValueError:  # lists of several lengths
+        raise DataError("calibration data are lists of several lengths: give whole numbers [N, T]") from None
     if tokens.ndim != 2 or tokens.dtype.kind not in "iu" or not tokens.size:
         raise DataError(f"calibration data of shape {list(tokens.shape)} are no token ids: give whole numbers [N, T]")
     if tokens.min() < 0 or tokens.max() >= vocabulary:

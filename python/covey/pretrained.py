@@ -7,9 +7,10 @@ program of its own. PyTorch and `transformers` are imported when a model is aske
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from rich.console import Group, RenderableType
 
 from covey import decoders
+from covey.arguments import check_flags, check_number
 from covey.compiled import Compiled
 from covey.compiled import compile as compile_model
 from covey.errors import DataError, ModelError, OptionError
@@ -55,6 +57,9 @@ MOST_TOKENS = 1 << 16
 IMAGE_SIZE = 224
 """Of images where neither model nor preprocessor says it."""
 
+NOT_HERE = {"path_or_model", "example_inputs", "calibration", "carry"}
+"""Arguments of `compile` that `from_pretrained` gives itself."""
+
 EXAMPLES = 4
 """Samples that stand in for calibration data."""
 
@@ -72,7 +77,8 @@ class Buckets(Shown):
         `inputs` has `input_ids` and, if some do not count, `attention_mask`, each [N, length] or N lists of ids. The
         client runs this: lengths within a bucket stay secret. Raises `DataError` for longer sequences.
         """
-        columns = _columns(inputs, self.padding)
+        segmented = any(SEGMENTS in compiled.graph.inputs for compiled in self.programs.values())
+        columns = _columns(inputs, self.padding, segmented)
         longest = _longest(columns[COUNTED])
         length = next((each for each in sorted(self.programs) if each >= longest), None)
         if length is None:
@@ -85,7 +91,6 @@ class Buckets(Shown):
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write the files of every program into a folder (see `Compiled.save`); returns the programs' paths."""
-        Path(folder).mkdir(parents=True, exist_ok=True)
         return [each.save(Path(folder) / f"{each.graph.name}.covey")[0] for _, each in sorted(self.programs.items())]
 
     def rendered(self) -> RenderableType:
@@ -144,7 +149,15 @@ def from_pretrained(
         raise OptionError(f"pooling '{pooling}' is unknown: use mean, cls or None")
     if pooling is not None and not is_base(model):
         raise OptionError(f"pooling is for the states of {kind}, not for {type(model).__name__}: use task='features'")
+    known = inspect.signature(compile_model).parameters.keys() - NOT_HERE
+    for option in options.keys() - known:
+        raise OptionError(f"from_pretrained has no option '{option}': use its own, or {listed(sorted(known))}")
+    check_flags(pairs=pairs)
     name = options.pop("name", None) or name
+    if size is not None:
+        check_number("size", size, 1)
+        if kind not in IMAGES:
+            raise OptionError(f"size is that of images, and '{kind}' takes none: leave it out")
     if next_token is not None:
         if buckets is not None or pairs or pooling is not None:
             raise OptionError("a program for generation takes one token a run: leave out buckets, pairs and pooling")
@@ -173,7 +186,7 @@ def _model(source: Any, task: str | None) -> tuple[Any, str]:
     """The module, loaded from a folder or as it is, and what its program is called."""
     shown = f"'{os.fspath(source)}'" if isinstance(source, str | os.PathLike) else "the model"
     try:
-        import torch  # noqa: F401
+        import torch
         import transformers
     except ImportError as error:
         package = "transformers" if error.name != "torch" else "PyTorch"
@@ -189,6 +202,8 @@ def _model(source: Any, task: str | None) -> tuple[Any, str]:
     if task is not None:
         raise OptionError("a module has the head it was made with: leave out task")
     check_kind(source.config.model_type)
+    if any(weight.dtype in (torch.float16, torch.bfloat16) for weight in source.parameters()):
+        raise ModelError("the model computes in 16 bits: call float() on it first")
     return source, type(source).__name__
 
 
@@ -232,7 +247,9 @@ def _load(transformers: Any, folder: Path, task: str | None) -> Any:
 def _lengths(model: Any, sequence: int, buckets: Sequence[int] | None) -> list[int]:
     """The lengths to compile for, within what the model has positions for."""
     config = model.config
-    lengths = [sequence] if buckets is None else sorted(set(buckets))
+    if isinstance(buckets, str) or not isinstance(buckets, Iterable | None):
+        raise OptionError(f"buckets is {buckets!r}: give several lengths, such as (32, 64, 128)")
+    lengths = [sequence] if buckets is None else list(buckets)
     limits = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
     # Some know how far tokens are from each other, and have no table of positions.
     most = next((limit for limit in limits if limit), MOST_TOKENS)
@@ -242,7 +259,7 @@ def _lengths(model: Any, sequence: int, buckets: Sequence[int] | None) -> list[i
             raise OptionError(f"a sequence of {length!r} tokens is none: give whole numbers of at least 1")
         if length > most:
             raise OptionError(f"a sequence of {length} tokens is longer than the model's {most} positions: shorten it")
-    return lengths
+    return sorted(set(lengths))
 
 
 def _texts(config: Any, length: int, padding: int, pairs: bool) -> tuple[Any, ...]:
@@ -300,9 +317,11 @@ def _preprocessor(source: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _columns(inputs: Mapping[str, Any], padding: int) -> dict[str, Whole]:
+def _columns(inputs: Any, padding: int, pairs: bool) -> dict[str, Whole]:
     """Ids, which of them count, and segments, each [N, length]; lists of several lengths are filled up."""
     names = (IDS, COUNTED, SEGMENTS)
+    if not isinstance(inputs, Mapping):
+        raise DataError(f"the data are no inputs by name, but a {type(inputs).__name__}: give '{IDS}' and '{COUNTED}'")
     for name in inputs:
         if name not in names:
             raise DataError(f"input data names '{name}', which is no input: the inputs are {listed(names)}")
@@ -311,6 +330,10 @@ def _columns(inputs: Mapping[str, Any], padding: int) -> dict[str, Whole]:
     ids, ones = _filled(IDS, inputs[IDS], padding)
     counted = _filled(COUNTED, inputs[COUNTED], 0)[0] if COUNTED in inputs else ones
     segments = _filled(SEGMENTS, inputs[SEGMENTS], 0)[0] if SEGMENTS in inputs else np.zeros_like(ids)
+    if segments.any() and not pairs:
+        raise DataError(
+            f"input '{SEGMENTS}' tells two texts apart, which the program does not: compile with pairs=True"
+        )
     columns = {IDS: ids, COUNTED: counted, SEGMENTS: segments}
     for name, column in columns.items():
         if column.shape != ids.shape:
@@ -320,7 +343,10 @@ def _columns(inputs: Mapping[str, Any], padding: int) -> dict[str, Whole]:
 
 def _filled(name: str, source: Any, fill: int) -> tuple[Whole, Whole]:
     """Rows of whole numbers, filled up to the longest, and 1 where a number was given."""
-    rows = [np.asarray(row) for row in source]
+    try:
+        rows = [np.asarray(row) for row in source]
+    except (TypeError, ValueError):  # a number, or rows of lists of several lengths
+        rows = []
     if not rows or any(row.ndim != 1 or row.dtype.kind not in "iub" for row in rows):
         raise DataError(f"input '{name}' is no list of samples of whole numbers: give [N, length]")
     longest = max(len(row) for row in rows)
@@ -342,9 +368,7 @@ def _to_length(column: Whole, length: int, fill: int) -> Whole:
 
 def _of_length(calibration: Data, length: int, padding: int, pairs: bool) -> dict[str, Whole]:
     """Calibration data of one length: longer samples are cut."""
-    if not isinstance(calibration, Mapping):
-        raise DataError(f"calibration data are no inputs by name: give '{IDS}' and '{COUNTED}'")
-    columns = _columns(calibration, padding)
+    columns = _columns(calibration, padding, pairs)
     names = (IDS, COUNTED, SEGMENTS) if pairs else (IDS, COUNTED)
     return {name: _to_length(columns[name], length, padding if name == IDS else 0) for name in names}
 

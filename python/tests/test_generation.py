@@ -315,6 +315,39 @@ def test_a_tokenizer_turns_text_into_ids_and_back(tmp_path: Path, command: Comma
     )
 
 
+def test_characters_that_span_tokens_are_printed_once(tmp_path: Path, command: Command) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="text needs a tokenizer: pip install tokenizers")
+    # The answer ends with the two bytes of é, as byte-level tokenizers write them, and what is before is text as it is.
+    answer = greedy(gpt2())[:3]
+    words = dict(zip("\u00c3\u00a9", answer[1:], strict=True))
+    others = (token for token in range(VOCABULARY) if token not in answer[1:])
+    words |= {chr(ord("A") + index): token for index, token in enumerate(others)}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(words, []))
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(tmp_path / "tokenizer.json"))
+    assert made.decode(answer).endswith("é") and made.decode(answer[:2]).endswith("\ufffd")
+    program, _, _ = steps(gpt2()).save(tmp_path / "small.covey")
+    prompt = ",".join(map(str, PROMPT))
+    for tokens, text in ((3, made.decode(answer)), (2, made.decode(answer[:2]))):
+        arguments = ["--tokens", tokens, "--protocol", "clear", "--tokenizer", tmp_path / "tokenizer.json"]
+        assert command.succeeds("generate", program, "--prompt", prompt, *arguments).out.splitlines()[0] == text
+
+
+def test_what_calibrates_generation_is_checked() -> None:
+    for options, problem in (
+        ({"calibration": [[1, 2], [3]]}, "calibration data are lists of several lengths: give whole numbers [N, T]"),
+        ({"sequence": "8"}, "a sequence of '8' tokens: this model takes 2 to 32"),
+        ({"sequence": 24.0}, "a sequence of 24.0 tokens: this model takes 2 to 32"),
+        ({"carry": {}}, "from_pretrained has no option 'carry'"),
+        ({"size": 5}, "size is that of images, and 'gpt2' takes none"),
+    ):
+        given: dict[str, Any] = {"sequence": SEQUENCE, "next_token": "argmax", **options}
+        with pytest.raises(CoveyError, match=re.escape(problem)):
+            covey.from_pretrained(gpt2(), **given)
+    with pytest.raises(CoveyError, match=r"the model computes in 16 bits: call float\(\) on it first"):
+        covey.from_pretrained(gpt2().bfloat16(), sequence=SEQUENCE, next_token="argmax")
+
+
 def test_samples_of_steps_are_spread_over_the_sequence() -> None:
     step = decoders.step_of(gpt2(), SEQUENCE)
     tokens = np.arange(20, dtype=np.int64).reshape(2, 10)

@@ -227,6 +227,17 @@ def test_buckets(tmp_path: Path) -> None:
     assert np.linalg.norm(got[:, :6][counted] - due[counted]) <= 0.02 * np.linalg.norm(due[counted])
     with pytest.raises(covey.DataError, match="'input_ids' has 9 tokens where the largest bucket has 8: shorten"):
         found.fit(texts(1, 9))
+    segments = {"input_ids": [[5, 6]], "token_type_ids": [[0, 1]]}
+    with pytest.raises(covey.DataError, match=r"'token_type_ids' tells two texts apart.*: compile with pairs=True"):
+        found.fit(segments)
+    assert found.fit({**segments, "token_type_ids": [[0, 0]]})[1].keys() == {"input_ids", "attention_mask"}
+    for wrong in (3, None, [[1.5]], [1, 2], [[1, [2]]]):
+        with pytest.raises(covey.DataError, match="'input_ids' is no list of samples of whole numbers"):
+            found.fit({"input_ids": wrong})
+    (tmp_path / "file").touch()
+    with pytest.raises(covey.CoveyError, match=r"cannot write '.*file"):
+        found.save(tmp_path / "file")
+    assert [path.name for path in found.save(tmp_path / "new")] == ["text-4.covey", "text-8.covey"]
     assert [path.name for path in found.save(tmp_path)] == ["text-4.covey", "text-8.covey"]
     assert "text-8" in str(found)
 
@@ -237,6 +248,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         vocab_size=WORDS, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0
     )
     transformers.T5Model(other).save_pretrained(tmp_path / "t5")
+    apart = {"input_ids": [[1, 2]], "token_type_ids": [[0, 1]]}
     cases: list[tuple[str, Any, dict[str, Any]]] = [
         ("'bert-base-uncased' is no folder with a config.json: save the model", "bert-base-uncased", {}),
         ("models of type 't5' are not wrapped .docs/transformers.md lists", tmp_path / "t5", {}),
@@ -250,7 +262,15 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("'gpt2' tells no pairs of texts apart", model("gpt2"), {"pairs": True}),
         ("'vit' takes images", model("vit for classes"), {"buckets": (8,)}),
         ("is in training mode: call eval", model("bert").train(), {"sequence": 4}),
-        ("calibration data are no inputs by name", bert, {"sequence": 8, "calibration": np.zeros((2, 8))}),
+        ("the data are no inputs by name, but a ndarray", bert, {"sequence": 8, "calibration": np.zeros((2, 8))}),
+        ("tells two texts apart.*: compile with pairs=True", bert, {"sequence": 8, "calibration": apart}),
+        ("input 'input_ids' is no list of samples", bert, {"sequence": 8, "calibration": {"input_ids": 3}}),
+        ("buckets is 4: give several lengths", bert, {"buckets": 4}),
+        ("a sequence of '8' tokens is none", bert, {"buckets": (4, "8")}),
+        ("from_pretrained has no option 'rings'", bert, {"sequence": 8, "rings": 32}),
+        ("pairs is 'no': use True or False", bert, {"sequence": 8, "pairs": "no"}),
+        ("size is -1: use a whole number", model("vit for classes"), {"size": -1}),
+        ("the model computes in 16 bits: call float", model("bert").bfloat16(), {"sequence": 8}),
         ("input data lacks the input 'input_ids'", bert, {"sequence": 8, "calibration": {"attention_mask": [[1]]}}),
     ]
     for saying, source, options in cases:
