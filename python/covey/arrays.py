@@ -56,6 +56,10 @@ def _collect(parts: Any, names: Sequence[str], what: str, join: Any) -> dict[str
 
 
 def _array(value: Any) -> Any:
+    if isinstance(value, np.ma.MaskedArray):
+        if np.ma.is_masked(value):
+            raise DataError("a masked array lacks the values under its mask: say what they are first (x.filled(0))")
+        return value.data
     torch, tensorflow = sys.modules.get("torch"), sys.modules.get("tensorflow")
     if tensorflow is not None and isinstance(value, tensorflow.Tensor):
         return value.numpy()

@@ -21,6 +21,7 @@ from covey.errors import CoveyError, OptionError, PartyLostError
 from covey.inputs import Data, batch_of, load_arrays, numbers, read_inputs
 from covey.model import Source, load
 from covey.portions import portions
+from covey.protocols import check_linear
 from covey.result import Opened, PartyUsage, Profile, Result, Results, Work
 
 Progress = Callable[[int, int, str], None]
@@ -91,6 +92,7 @@ class Client:
         kind = protocol_for(self.config, protocol)
         options = {**self.links(), **{name: value for name, value in options.items() if value is not None}}
         check_options(options)
+        check_linear(kind, options.get("linear"), bool(options.get("preprocess_linear")))
 
         def opened(given: dict[str, Any]) -> Session:
             return Session(program, _core.Session(self.config, program, kind, progress, **given), kind, given)

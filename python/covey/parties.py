@@ -15,9 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from covey.arguments import check_flags, check_options
 from covey.errors import CoveyError, OptionError
 from covey.interrupts import uninterrupted
-from covey.protocols import DEALER, device_option, threads_option
+from covey.protocols import DEALER, check_linear, device_option, threads_option
 from covey.protocols import protocol as find_protocol
 
 if TYPE_CHECKING:
@@ -101,6 +102,12 @@ class Parties:
         threads: int | None = None,
     ) -> None:
         info = find_protocol(protocol)
+        check_flags(data_owner_computes=data_owner_computes)
+        if network is not None and not isinstance(network, Mapping):
+            raise OptionError(f"network is {network!r}: give it by name, such as {{'latency_ms': 20}}")
+        options = {} if options is None else options
+        check_options(options)
+        check_linear(protocol, options.get("linear"), bool(options.get("preprocess_linear")))
         if data_owner_computes and not info.data_owner_can_compute:
             raise OptionError(f"the data owner cannot be a party of {protocol}: its last party's shares are secret")
         self.computing = info.count(parties)
@@ -109,7 +116,7 @@ class Parties:
         self.protocol = protocol
         self.timeout = timeout
         self.network = dict(network or {})
-        self.options = dict(options or {})
+        self.options = dict(options)
         self.device = device_option(device, protocol)
         self.threads = threads_option(threads, protocol) or info.threads(processors(), parties)
         self.folder: Path | None = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from covey.arguments import check_flags, check_number, check_options
 from covey.errors import OptionError
 
 PARTY_NAMES = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta")
@@ -47,8 +48,11 @@ class ProtocolInfo:
     def count(self, parties: int | None) -> int | None:
         """How many parties compute where the protocol takes any number, else `None`. Raises `OptionError`."""
         if len(self.computing) > 1:
-            if parties is None or parties in self.computing:
-                return parties or self.computing[0]
+            if parties is None:
+                return self.computing[0]
+            check_number("parties", parties)
+            if parties in self.computing:
+                return int(parties)
             raise OptionError(f"{self.name} takes {self.computing[0]} to {self.computing[-1]} parties, not {parties}")
         if parties is None:
             return None
@@ -153,7 +157,7 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
 
 def protocol(name: str) -> ProtocolInfo:
     """A protocol by name. Raises `OptionError` for one nobody has heard of."""
-    if name in PROTOCOLS:
+    if isinstance(name, str) and name in PROTOCOLS:
         return PROTOCOLS[name]
     *others, last = PROTOCOLS
     raise OptionError(f"protocol '{name}' is unknown: use {', '.join(others)} or {last}")
@@ -177,19 +181,11 @@ def session_options(
     roles: str | None = None,
 ) -> dict[str, Any]:
     """The options of a session that were given. Raises `OptionError` for one the protocol has not."""
-    given = {
-        "key_bits": key_bits,
-        "lanes": lanes,
-        "linear": linear,
-        "preprocess_linear": preprocess_linear or None,
-        "roles": roles,
-    }
-    if preprocess_linear and linear == "ot":
-        raise OptionError("--preprocess-linear is for layers by lattice encryption: --linear ot has none")
-    if preprocess_linear and name != "two-party":
-        raise OptionError(f"--preprocess-linear is for layers by lattice encryption: {name} has none")
-    if linear is not None and name != "two-party":
-        raise OptionError(f"--linear says how two parties multiply by weights: {name} has one way")
+    check_flags(preprocess_linear=preprocess_linear)
+    whole = {"key_bits": key_bits, "lanes": lanes}
+    check_options({option: value for option, value in whole.items() if value is not None})
+    given = {**whole, "linear": linear, "preprocess_linear": preprocess_linear or None, "roles": roles}
+    check_linear(name, linear, preprocess_linear)
     if roles not in (None, "fixed", "turned"):
         raise OptionError(f"--roles cannot be '{roles}': use fixed or turned")
     if roles == "turned":
@@ -208,11 +204,23 @@ def session_options(
     return {option: value for option, value in given.items() if value is not None}
 
 
+def check_linear(name: str, linear: str | None, preprocess_linear: bool) -> None:
+    """Refuse ways of multiplying by weights that a protocol has not. Raises `OptionError`."""
+    if preprocess_linear and linear == "ot":
+        raise OptionError("--preprocess-linear is for layers by lattice encryption: --linear ot has none")
+    if preprocess_linear and name != "two-party":
+        raise OptionError(f"--preprocess-linear is for layers by lattice encryption: {name} has none")
+    if linear is not None and name != "two-party":
+        raise OptionError(f"--linear says how two parties multiply by weights: {name} has one way")
+
+
 def device_option(device: str | None, name: str) -> str | None:
     """What the parties of a protocol compute on, where it was said. Raises `CoveyError` for what they cannot."""
     from covey._core import check_device
 
     if device is not None:
+        if not isinstance(device, str):
+            raise OptionError(f"device is {device!r}: use auto, cpu, cuda or cuda:<number>")
         check_device(device)
         if name == "clear":
             raise OptionError("--device is for private runs: clear computes on the processor")
@@ -224,6 +232,7 @@ def threads_option(threads: int | None, name: str) -> int | None:
     from covey._core import check_threads
 
     if threads is not None:
+        check_number("threads", threads)
         check_threads(threads)
         if name == "clear":
             raise OptionError("--threads is for private runs: clear computes on one thread")
