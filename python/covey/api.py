@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from covey import tuning
-from covey.arguments import check_number
-from covey.certificate import read_labels
+from covey.arguments import check_flags, check_number, check_real
+from covey.certificate import classes_of, read_labels
 from covey.clear import run_clear
 from covey.comparison import float_graph
 from covey.compiled import RINGS, prepare
@@ -23,10 +23,11 @@ from covey.explanation import Explanation, explanation
 from covey.goals import Validation
 from covey.importers.source import Source as Trained
 from covey.importers.source import is_model_file
-from covey.inputs import Data, random_inputs, read_inputs
+from covey.inputs import Data, batch_of, random_inputs, read_inputs
+from covey.ir import DType
 from covey.layers import Layer, opened
 from covey.layers import compare as compare_layers
-from covey.model import Model, Source, load
+from covey.model import Model, Source, is_compiled_here, load
 from covey.parties import Parties, local
 from covey.protocols import device_option, session_options
 from covey.protocols import protocol as find_protocol
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from covey.ir import Graph
     from covey.result import Floats
 
-Labels = str | os.PathLike[str] | npt.NDArray[Any]
-"""The class of each sample: a .npy file, or whole numbers [N]."""
+Labels = str | os.PathLike[str] | npt.NDArray[Any] | Any
+"""The class of each sample: a .npy file, or whole numbers [N] as an array, a tensor or a list."""
 
 
 def explain(
@@ -96,7 +97,10 @@ def compare(
     chosen = settings(protocols, parties, key_bits, linear, preprocess_linear)
     check_number("batch", batch, 1, None)
     check_number("round_bits", round_bits, 0, 24)
-    loaded = [load(model, calibration=calibration, input_range=input_range) for model in models]
+    # Models that are compiled already need no data, beside others that are yet to be.
+    new = [is_compiled_here(model) for model in models]
+    known: dict[str, Any] = {"calibration": calibration, "input_range": input_range}
+    loaded = [load(model, **(known if new[index] or not any(new) else {})) for index, model in enumerate(models)]
     return side_by_side(loaded, chosen, batch, round_bits)
 
 
@@ -131,6 +135,11 @@ def verify(
     options = session_options(key_bits, info.name, linear=linear)
     device = device_option(device, info.name)
     check_number("samples", samples, 1, None)
+    check_flags(layers=layers)
+    if not isinstance(float_model, str | os.PathLike | None):
+        raise OptionError(f"float_model is a {type(float_model).__name__}: name the file that the program came from")
+    if labels is not None and data is None:
+        raise OptionError("labels are those of given data: give data, too, or leave labels out")
     tell = progress or _silent
     loaded = load(model, weights=weights, data=data, calibration=calibration, input_range=input_range)
     loaded.need_weights()
@@ -142,6 +151,9 @@ def verify(
     if not program.outputs:
         raise OptionError(f"'{program.name}' opens no output that could be compared: verify one that does")
     given = read_inputs(data, program) if data is not None else random_inputs(program, samples)
+    if labels is not None:
+        classes = classes_of(program.outputs[0]["shape"])
+        labels = read_labels(labels, batch_of(given, program), classes)
     batched = {entry["name"] for entry in program.inputs if entry["batched"]}
     inputs = {name: values[:samples] if name in batched else values for name, values in given.items()}
 
@@ -191,12 +203,17 @@ def tune(
     file's name. Raises `OptionError` when no scale is good enough.
     """
     info = find_protocol(protocol)
+    check_flags(regression=regression)
+    if tolerance is not None:
+        check_real("tolerance", tolerance, 0, 1)
     prepared = prepare(
         model, example_inputs, calibration=data if calibration is None else calibration, input_range=input_range
     )
     inputs = read_samples(data, prepared.graph, "validation")
     check_within(inputs, prepared.ranges)
-    classes = read_labels(labels, len(next(iter(inputs.values())))) if labels is not None else None
+    first = prepared.graph.values[prepared.graph.outputs[0]]
+    known = None if first.dtype is DType.INDEX or regression else classes_of(first.shape)
+    classes = read_labels(labels, len(next(iter(inputs.values()))), known) if labels is not None else None
     called = name or (Path(data).name if isinstance(data, str | os.PathLike) else "validation data")
     rings = [ring for ring in info.rings if ring in RINGS]
     found = tuning.tune(

@@ -7,7 +7,7 @@ and sessions to it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from covey import reference
 from covey._core import Program
 from covey._proto import program_pb2 as pb
+from covey.arrays import to_numpy
 from covey.clear import run_clear
 from covey.emit import HEADER_BYTES
 from covey.errors import DataError, ModelError
@@ -70,10 +71,19 @@ def good_enough(fixed_correct: int, float_correct: int, samples: int, tolerance:
     return samples > 0 and float_correct - tolerance * samples <= fixed_correct <= samples
 
 
-def read_labels(source: str | os.PathLike[str] | npt.NDArray[Any], samples: int) -> Classes:
-    """The class of each sample, from an array or a .npy file. Raises `DataError`."""
-    if isinstance(source, np.ndarray):
-        return _checked_labels(source, samples, "the labels array")
+def read_labels(source: Any, samples: int, classes: int | None = None) -> Classes:
+    """The class of each sample, from an array, a tensor, a list or a .npy file. Raises `DataError`.
+
+    Where it is known how many `classes` there are, labels are from 0 to the last of them.
+    """
+    if not isinstance(source, str | os.PathLike):
+        found = to_numpy(source, [], "label")
+        if isinstance(found, list | tuple):
+            try:
+                found = np.asarray(found)
+            except ValueError:  # lists of several lengths
+                raise DataError(f"labels are lists: give one whole number for each of {samples} samples") from None
+        return _checked_labels(found, samples, classes, "the labels array")
     path = os.fspath(source)
     try:
         labels = np.load(path, allow_pickle=False)
@@ -81,14 +91,28 @@ def read_labels(source: str | os.PathLike[str] | npt.NDArray[Any], samples: int)
         raise DataError(f"labels file '{path}' does not exist: check the path") from None
     except Exception:  # numpy raises many kinds for what it cannot parse
         raise DataError(f"labels file '{path}' is not a readable .npy file: save it with numpy.save") from None
-    return _checked_labels(labels, samples, f"labels file '{path}'")
+    return _checked_labels(labels, samples, classes, f"labels file '{path}'")
 
 
-def _checked_labels(labels: object, samples: int, what: str) -> Classes:
+def _checked_labels(labels: object, samples: int, classes: int | None, what: str) -> Classes:
     if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu" or labels.shape != (samples,):
-        found = f"{labels.dtype} {list(labels.shape)}" if isinstance(labels, np.ndarray) else "an archive"
+        found = type(labels).__name__
+        if isinstance(labels, np.ndarray):
+            found = f"{labels.dtype} {list(labels.shape)}"
         raise DataError(f"{what} holds {found}: give one whole number for each of {samples} samples")
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes)) if classes is not None else np.zeros(0, int)
+    if len(wrong):
+        place = int(wrong[0])
+        raise DataError(
+            f"{what} holds {labels[place]} at {place}, and the model has {classes} classes: number them from 0 to "
+            f"{classes and classes - 1}"
+        )
     return labels.astype(np.int64)
+
+
+def classes_of(shape: Sequence[int]) -> int | None:
+    """How many classes a first output has scores of; `None` where it is a class number, or no classes."""
+    return shape[0] if len(shape) == 1 and shape[0] > 1 else None
 
 
 def answers_classes(graph: Graph) -> bool:

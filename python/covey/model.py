@@ -11,7 +11,7 @@ from covey._core import Program, Weights
 from covey.compiled import Compiled
 from covey.compiled import compile as compile_model
 from covey.data import CLASSES, TRUTHS, Ranges
-from covey.errors import ModelError
+from covey.errors import ModelError, OptionError
 from covey.importers.source import is_model_file
 from covey.inputs import Data
 from covey.ir import Graph
@@ -52,18 +52,22 @@ def load(
     """Load a model. An ONNX file or PyTorch export is compiled on the fly: its inputs' range is `input_range`, or else
     that of `calibration`, or else that of `data`, the inputs it is about to run on.
     """
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    if (calibration is not None or input_range is not None) and not is_compiled_here(source):
+        raise OptionError("calibration data and input ranges are for models yet to be compiled: leave them out")
     if isinstance(source, Model):
         return source if weights is None else replace(source, weights=_weights(weights, source.program))
     if isinstance(source, Program):
         return Model(source, _weights(weights, source))
     if isinstance(source, Compiled):
+        if weights is not None:
+            raise OptionError("a model that was just compiled carries its weights: leave weights out")
         program = Program(source.program_bytes)
         return Model(program, Weights(source.weights_bytes, program), source.graph)
-    if not isinstance(source, str | os.PathLike):
+    if path is None:
         raise ModelError(
             f"an object of type {type(source).__name__} cannot be run as it is: compile it first with covey.compile"
         )
-    path = Path(source)
     if is_model_file(path):
         return _compile(path, weights, data, calibration, input_range)
     if not path.exists():
@@ -73,6 +77,11 @@ def load(
     if weights is None and beside.exists():
         weights = beside
     return Model(program, _weights(weights, program))
+
+
+def is_compiled_here(source: Source) -> bool:
+    """Whether `load` compiles it: a trained model's file."""
+    return isinstance(source, str | os.PathLike) and is_model_file(source)
 
 
 def weights_path(program: Path) -> Path:

@@ -220,7 +220,11 @@ def check_certificate(
     if found is None:
         return [], ["the program has no accuracy record: covey tune makes one"] if labels is not None else []
     if certificate.of_error(found):
-        return _check_error(loaded, given, found, float_model)
+        checks, notes = _check_error(loaded, given, found, float_model)
+        return checks, [
+            *notes,
+            "accuracy record: of numbers, for which labels say nothing",
+        ] if labels is not None else notes
     right = found.fixed_correct
     states = f"{right} of {found.samples} right on '{found.data}', the float model {found.float_correct}"
     limit = f"at most {100 * found.tolerance:g} points lower"

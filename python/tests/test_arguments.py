@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import builders
 import covey
 from covey.arguments import check_options
 from covey.arrays import to_numpy
+from covey.certificate import read_labels
 from covey.client import Session
 from covey.model import load
+from covey.parties import Parties
 
 
 @pytest.fixture(scope="module")
-def session() -> Session:
+def compiled() -> covey.Compiled:
+    return covey.compile(builders.single("Relu", ["N", 4]), input_range=(-1, 1))
+
+
+@pytest.fixture(scope="module")
+def session(compiled: covey.Compiled) -> Session:
     """A session whose parties are never asked: a call that gets through fails by another error."""
-    proto = builders.single("Relu", ["N", 4])
-    return Session(load(covey.compile(proto, input_range=(-1, 1))).program, None, "trio")  # type: ignore[arg-type]
+    return Session(load(compiled).program, None, "trio")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [-1, 0.5, 2**63, True, "1"])
@@ -68,6 +78,89 @@ def test_options_are_true_or_false(name: str) -> None:
 def test_options_have_names() -> None:
     with pytest.raises(covey.OptionError, match="options is 5: give options of a session by name"):
         check_options(5)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"protocol": ["trio"]}, "protocol '['trio']' is unknown"),
+        ({"protocol": "beaver", "parties": 2.0}, "parties is 2.0: use a whole number"),
+        ({"network": 5}, "network is 5: give it by name, such as {'latency_ms': 20}"),
+        ({"device": 5}, "device is 5: use auto, cpu, cuda or cuda:<number>"),
+        ({"threads": 1.5}, "threads is 1.5: use a whole number"),
+        ({"data_owner_computes": "no"}, "data_owner_computes is 'no': use True or False"),
+        ({"options": {"key_bits": 2**32}}, "key_bits is 4294967296: use a whole number from 2 to 64"),
+        ({"options": {"linear": "ot"}}, "--linear says how two parties multiply by weights: trio has one way"),
+        ({"options": {"preprocess_linear": True}}, "is for layers by lattice encryption: trio has none"),
+    ],
+)
+def test_parties_of_this_machine(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(covey.OptionError, match=re.escape(problem)):
+        Parties(**options)
+
+
+@pytest.mark.parametrize("key_bits", [-1, 8.5, "8", 2**32])
+def test_key_bits_of_an_explanation(compiled: covey.Compiled, key_bits: Any) -> None:
+    with pytest.raises(covey.OptionError, match=r"key_bits is .*: use a whole number from 2 to 64"):
+        covey.explain(compiled, key_bits=key_bits)
+
+
+def test_options_that_a_compiled_model_has_no_use_for(compiled: covey.Compiled, tmp_path: Path) -> None:
+    data = {"x": np.zeros((2, 4))}
+    program, _, _ = compiled.save(tmp_path / "x.covey")
+    for model in (compiled, program, load(compiled)):
+        for options in ({"calibration": data}, {"input_range": (0, 1)}):
+            with pytest.raises(covey.OptionError, match="are for models yet to be compiled: leave them out"):
+                covey.explain(model, **options)
+            with pytest.raises(covey.OptionError, match="are for models yet to be compiled: leave them out"):
+                covey.compare([model], **options)
+    with pytest.raises(covey.OptionError, match="carries its weights: leave weights out"):
+        covey.verify(compiled, "clear", weights="nope")
+    # Beside a model that is yet to be compiled they are for that one.
+    onnx.save(builders.single("Relu", ["N", 4]), tmp_path / "y.onnx")
+    assert len(covey.compare([compiled, tmp_path / "y.onnx"], input_range=(-1, 1)).rows()) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"labels": [0, 1, 3]}, "the labels array holds 3 at 2, and the model has 3 classes: number them from 0 to 2"),
+        ({"labels": np.array([0, -1, 1])}, "the labels array holds -1 at 1, and the model has 3 classes"),
+        ({"labels": [0, 1]}, "the labels array holds int64 [2]: give one whole number for each of 3 samples"),
+        ({"labels": [[0], [1, 2], [0]]}, "labels are lists: give one whole number for each of 3 samples"),
+        ({"labels": 5}, "the labels array holds int: give one whole number"),
+        ({"tolerance": float("nan")}, "tolerance is nan: use a number from 0 to 1"),
+        ({"tolerance": -1}, "tolerance is -1: use a number from 0 to 1"),
+        ({"tolerance": "x"}, "tolerance is 'x': use a number from 0 to 1"),
+        ({"regression": "no"}, "regression is 'no': use True or False"),
+    ],
+)
+def test_labels_and_tolerances(options: dict[str, Any], problem: str) -> None:
+    data = np.eye(3)
+    proto = builders.model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["N", 3]}, ["y"], {})
+    with pytest.raises(covey.CoveyError, match=re.escape(problem)):
+        covey.tune(proto, data, **options)
+    if "labels" in options:
+        with pytest.raises(covey.CoveyError, match=re.escape(problem)):
+            covey.verify(covey.compile(proto, calibration=data), "clear", data=data, labels=options["labels"])
+
+
+def test_labels_are_lists_arrays_or_tensors() -> None:
+    assert read_labels([0, 2], 2, 3).tolist() == read_labels(np.array([0, 2], np.uint8), 2, 3).tolist() == [0, 2]
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    assert read_labels(torch.tensor([0, 2]), 2, 3).tolist() == [0, 2]
+
+
+def test_labels_belong_to_data(compiled: covey.Compiled) -> None:
+    with pytest.raises(covey.OptionError, match="labels are those of given data: give data, too"):
+        covey.verify(compiled, "clear", labels=[0])
+
+
+def test_masked_arrays() -> None:
+    x = np.ma.masked_greater(np.arange(4.0), 2)
+    with pytest.raises(covey.DataError, match=r"say what they are first \(x.filled\(0\)\)"):
+        to_numpy({"x": x}, ["x"], "input")
+    assert type(to_numpy(np.ma.array([1.0, 2.0]), ["x"], "input")) is np.ndarray
 
 
 @pytest.mark.parametrize(
