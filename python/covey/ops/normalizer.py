@@ -1,4 +1,4 @@
-"""Each row over its norm. At the end of a model the result's owner divides; elsewhere it is a division by a secret."""
+"""Each row over its norm: a division by a secret."""
 
 from __future__ import annotations
 

@@ -32,16 +32,13 @@ from covey.passes.written_out_norms import find_norms
 __all__ = ["rewrite"]
 
 
-def recognise(graph: Graph, complete: bool = True, *, trains: bool = False) -> list[NodeError]:
-    """Put what is written out in other operators back together; no parameter is merged with another. See `rewrite`.
-
-    Where a job `trains` the graph, a loss reads its outputs.
-    """
+def recognise(graph: Graph, complete: bool = True) -> list[NodeError]:
+    """Put what is written out in other operators back together; no parameter is merged with another. See `rewrite`."""
     encode_whole_numbers(graph)
     remove_identities(graph)
     if complete:
         remove_dead_nodes(graph)
-    resolve_normalizers(graph, within=trains)
+    resolve_normalizers(graph)
     errors = find_masks(graph)
     remove_trailing_softmax(graph)
     find_norms(graph)

@@ -1,4 +1,4 @@
-"""Takes Normalizer off the end of a model, where the result's owner divides by the norm, and writes the others out."""
+"""Writes Normalizer as a division by a secret, and drops it where an ArgMax alone reads it."""
 
 from __future__ import annotations
 
@@ -16,26 +16,24 @@ LEAST = 1e-300
 """Added to sums of squares: in a program at least one unit, so that rows of zeros stay zeros."""
 
 
-def resolve_normalizers(graph: Graph, *, within: bool = False) -> None:
-    """Remove every Normalizer that only outputs and ArgMax read; the others become divisions by a secret.
-
-    Where the program itself reads the outputs, as a loss does, all of them are `within`.
-    """
+def resolve_normalizers(graph: Graph) -> None:
+    """Remove every Normalizer that only ArgMax along its rows reads; the others become divisions by a secret."""
     for node in list(graph.nodes):
         if not isinstance(node.op, Normalizer):
             continue
-        (source,) = node.inputs
-        inside = (
-            within
-            or node.output in graph.carried.values()
-            or any(not isinstance(reader.op, ArgMax) for reader in graph.consumers(node.output))
-        )
-        if inside or source in (*graph.inputs, *graph.outputs):
+        value = graph.values[node.output]
+        kept = node.output in (*graph.outputs, *graph.carried.values())
+        if kept or any(not _largest_of_rows(reader, value.rank) for reader in graph.consumers(node.output)):
             _write_out(graph, node, node.op.norm)
             continue
-        graph.redirect(node.output, source)
+        graph.redirect(node.output, node.inputs[0])
         graph.remove([node])
-        graph.note(node, f"left to the result's owner: the output is what it would divide by its {node.op.norm} norm")
+        graph.note(node, "removed: it does not change the largest element")
+
+
+def _largest_of_rows(reader: Node, rank: int) -> bool:
+    """Whether a node asks where in each row the largest element is, which stays so whatever the row is divided by."""
+    return isinstance(reader.op, ArgMax) and reader.op.axis == rank - 1
 
 
 def _write_out(graph: Graph, node: Node, norm: str) -> None:

@@ -149,7 +149,7 @@ def _imported(source: Source, name: str | None, example_inputs: Any, dropout: bo
     graph, errors = examine(source, name, example_inputs, dropout=dropout, trained=True)
     if errors:
         return graph, errors
-    errors = recognise(graph, trains=True)
+    errors = recognise(graph)
     expand_convolutions(graph, transposed=False)
     pool_before_relu(graph)
     relu_before_moves(graph)
