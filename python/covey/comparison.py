@@ -183,7 +183,10 @@ def _onnxruntime(path: Path, graph: Graph) -> tuple[int | None, Call]:
     def call(arrays: list[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         pairs = zip(graph.inputs, arrays, strict=True)
         feeds = {name: array.astype(types[declared[name].type]) for name, array in pairs}
-        return [_table(values) for values in session.run(names, feeds)]
+        results = [_table(values) for values in session.run(names, feeds)]
+        return [
+            values[:, ::-1] if name in graph.exchanged else values for name, values in zip(names, results, strict=True)
+        ]
 
     return fixed.pop() if fixed else None, call
 

@@ -20,6 +20,8 @@ from covey.arguments import check_flags, check_real
 from covey.carrying import Carry, declare, graph_of_runs, program_of_runs, ranges_of_carried
 from covey.emit import program_file, weights_file, write_files
 from covey.errors import DoesNotFitError, NodeError, OptionError, UnsupportedError
+from covey.importers.sklearn import is_sklearn
+from covey.importers.sklearn_results import check_results
 from covey.importers.source import Source, examine
 from covey.inputs import Data
 from covey.ir import Graph
@@ -275,6 +277,8 @@ def prepare(
     if calibration is None and input_range is None and example_inputs is not None:
         calibration = _by_name(example_inputs, graph)
     samples = data.read_samples(calibration, graph) if calibration is not None else None
+    if samples is not None and is_sklearn(path_or_model):
+        check_results(path_or_model, graph, samples)
     ranges, sources = _input_ranges(graph, input_range, samples)
     if samples is not None:
         measure_needed_bits(graph, samples)

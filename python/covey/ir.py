@@ -207,6 +207,8 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     exported: list[str] = field(default_factory=list)
     """What an ONNX model itself calls the outputs, in the same order."""
+    exchanged: set[str] = field(default_factory=set)
+    """Those of them whose two scores stand in the other order than in the model itself."""
     compared: dict[str, int] = field(default_factory=dict)
     """The inputs that are only compared with constants, and the fractional bits that this needs at most."""
     classes: dict[str, tuple[int, ...]] = field(default_factory=dict)

@@ -100,9 +100,14 @@ def test_linear_regressor_takes_the_scaling_before_it() -> None:
 @pytest.mark.parametrize("how", ["NONE", "LOGISTIC"])
 @pytest.mark.parametrize("counts", [[3, 2], [2, 3, 1]])
 def test_svm_classifier(how: str, counts: list[int]) -> None:
+    agree(support_vectors(how, counts), features(3))
+
+
+def support_vectors(how: str, counts: list[int]) -> onnx.ModelProto:
+    """A machine with so many support vectors of each class."""
     rng = np.random.default_rng(8)
     classes, vectors = len(counts), sum(counts)
-    proto = ensembles.single(
+    return ensembles.single(
         "SVMClassifier",
         3,
         labels=True,
@@ -115,6 +120,30 @@ def test_svm_classifier(how: str, counts: list[int]) -> None:
         classlabels_ints=list(range(classes)),
         post_transform=how,
     )
+
+
+@pytest.mark.parametrize("how", ["NONE", "LOGISTIC"])
+def test_the_class_of_a_svm_is_that_of_the_largest_score(how: str, tmp_path: Any) -> None:
+    """By onnxruntime's convention it is that of the smaller of two, so the program gives them in the other order."""
+    proto, data = support_vectors(how, [3, 2]), features(3)
+    labels, scores = builders.float_results(proto, {"x": data})
+    assert 0 < np.mean(labels) < 1
+    graph = import_model(proto)
+    assert "largest score" in graph.notes["the_node"].text
+    (result,) = reference.outputs(graph, {"x": data})
+    np.testing.assert_array_equal(result.argmax(axis=1), labels)
+    np.testing.assert_allclose(result, scores[:, ::-1], atol=1e-5)
+    onnx.save(proto, tmp_path / "svm.onnx")
+    found = float_reference(tmp_path / "svm.onnx", None, {"x": data})
+    assert found.source == "onnxruntime"
+    np.testing.assert_allclose(next(iter(found.outputs.values())), result, atol=1e-5)
+
+
+def test_scores_of_a_svm_that_are_computed_with_keep_their_order() -> None:
+    """skl2onnx negates them where raw scores are asked for."""
+    proto = support_vectors("NONE", [3, 2])
+    proto.graph.node[0].output[1] = "s"
+    proto.graph.node.append(helper.make_node("Neg", ["s"], ["y"]))
     agree(proto, features(3))
 
 

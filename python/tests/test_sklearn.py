@@ -12,11 +12,24 @@ import numpy as np
 import pytest
 
 import covey
+from covey import reference
+from covey.importers.source import examine
+from covey.passes import rewrite
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 pytest.importorskip("skl2onnx", reason="skl2onnx, which converts scikit-learn's models, is not installed")
 
-from sklearn import compose, datasets, ensemble, impute, linear_model, multiclass, neural_network, svm  # noqa: E402
+from sklearn import (  # noqa: E402
+    compose,
+    datasets,
+    discriminant_analysis,
+    ensemble,
+    impute,
+    linear_model,
+    multiclass,
+    neural_network,
+    svm,
+)
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import MinMaxScaler, Normalizer, StandardScaler  # noqa: E402
 
@@ -92,6 +105,52 @@ def test_probabilities_are_scikit_learns(name: str) -> None:
     off = np.abs(scores(covey.compile(model, calibration=train), test) - model.predict_proba(test))
     assert np.median(off) < 1e-3
     assert off.max() < 0.1
+
+
+LINEAR: dict[str, Any] = {
+    "lda": discriminant_analysis.LinearDiscriminantAnalysis(),
+    "lda_pipeline": make_pipeline(StandardScaler(), discriminant_analysis.LinearDiscriminantAnalysis()),
+    "svc": svm.SVC(kernel="linear", decision_function_shape="ovo"),
+    "nu_svc": svm.NuSVC(kernel="linear", nu=0.05, decision_function_shape="ovo"),
+    "ridge": linear_model.RidgeClassifier(),
+    "rest_of_svc": multiclass.OneVsRestClassifier(svm.LinearSVC()),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("data", ["breast_cancer", "digits"])
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_models_have_scikit_learns_own_scores(name: str, data: str) -> None:
+    train, targets, test = halves(data)
+    if data == "breast_cancer":  # features of few sizes, on which all of these converge
+        train, test = train[:, :8], test[:, :8]
+    model = sklearn.base.clone(LINEAR[name]).fit(train, targets)
+    graph, errors = examine(model)
+    assert not errors
+    rewrite(graph)
+    (got,) = reference.outputs(graph, {graph.inputs[0]: test})
+    due = model.predict_proba(test) if name.startswith("lda") else model.decision_function(test)
+    if due.ndim == 1:
+        due = np.stack([-due, due], axis=1)
+        np.testing.assert_array_equal(model.classes_[got.argmax(axis=1)], model.predict(test))
+    np.testing.assert_allclose(got, due, atol=1e-5 * np.abs(due).max())
+
+
+def test_a_conversion_that_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What skl2onnx made of a linear discriminant analysis itself."""
+    train, targets, _ = halves("breast_cancer")
+    model = discriminant_analysis.LinearDiscriminantAnalysis().fit(train, targets)
+    monkeypatch.setattr("covey.importers.sklearn._with_linear", lambda given: given)
+    with pytest.raises(
+        covey.ModelError, match=r"gives another result to \d+ of 256 samples than its own predict_proba"
+    ):
+        covey.compile(model, calibration=train)
+
+
+def test_the_norm_at_the_end_of_a_pipeline() -> None:
+    train, _, test = halves("iris")
+    model = make_pipeline(StandardScaler(), Normalizer()).fit(train)
+    np.testing.assert_allclose(scores(covey.compile(model, calibration=train), test), model.transform(test), atol=0.01)
 
 
 REGRESSORS: dict[str, Any] = {

@@ -38,6 +38,7 @@ from covey.importers.quantised import dequantised
 from covey.importers.repairs import repaired
 from covey.importers.replacements import no_secure_form
 from covey.ir import DType, Graph, Note, Status, Value
+from covey.ops import scores
 
 OLDEST_OPSET = 6
 
@@ -223,6 +224,9 @@ class _Importer:
                 return
             if graph.holds_input(value.name):
                 raise ModelError(f"output '{name}' holds whole numbers of the input: remove it from the outputs")
+            if value.name in self.scope.first_last and not graph.consumers(value.name):
+                scores.exchange(graph, value.name)
+                graph.exchanged.add(name)
             graph.outputs.append(value.name)
             graph.exported.append(name)
         elif name in self.scope.constants:

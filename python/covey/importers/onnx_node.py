@@ -110,6 +110,8 @@ class Scope:
     """Whether Dropout drops elements: the model is imported for training."""
     trained: bool = False
     """Whether no weight may be added to another or scaled: the model is imported for training."""
+    first_last: set[str] = field(default_factory=set)
+    """Scores of two classes of which the first's stands second."""
     labels: set[str] = field(default_factory=set)
     """The ONNX names of class labels, which the result's owner reads off the scores."""
     categories: set[str] = field(default_factory=set)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import onnx
+from onnx import helper
 
 from covey.errors import ModelError
 from covey.ops.normalizer import LARGEST_SIZE
@@ -40,7 +43,7 @@ def convert(model: Any) -> onnx.ModelProto:
             "a scikit-learn model needs skl2onnx, which is not installed: pip install 'covey[sklearn]'"
         ) from None
     features = _features(model)
-    model = _with_decisions(model)
+    model = _with_linear(with_decisions(model))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -57,6 +60,7 @@ def convert(model: Any) -> onnx.ModelProto:
             f"supports, or compile an .onnx file from elsewhere"
         ) from None
     assert isinstance(proto, onnx.ModelProto)
+    _with_weights(proto, _last(model))
     return with_largest_sizes(proto)
 
 
@@ -99,7 +103,7 @@ def _is_svc(model: Any) -> bool:
     return isinstance(model, SVC | NuSVC)
 
 
-def _with_decisions(model: Any) -> Any:
+def with_decisions(model: Any) -> Any:
     """The model; a support vector machine of several classes gives its decision between each two of them.
 
     What it gives otherwise, a score for each class, divides by secrets.
@@ -114,8 +118,82 @@ def _with_decisions(model: Any) -> Any:
 
 def _options(model: Any) -> dict[int, dict[str, bool]] | None:
     """Scores as the model itself gives them, the larger being that of the class it predicts."""
+    from sklearn.multiclass import OneVsRestClassifier
     from sklearn.svm import LinearSVC
 
     last = _last(model)
-    raw = isinstance(last, LinearSVC) or (_is_svc(last) and len(last.classes_) == 2)
-    return {id(last): {"raw_scores": True}} if raw else None
+    raw = isinstance(last, OneVsRestClassifier) and not hasattr(last, "predict_proba")
+    return {id(last): {"raw_scores": True}} if raw or isinstance(last, LinearSVC) else None
+
+
+def _with_linear(model: Any) -> Any:
+    """The model; where skl2onnx is wrong about the last step, another linear model with the same scores in its place.
+
+    It gives a linear discriminant analysis of two classes as 1 / (1 + exp(-2 z)), for the logistic regression's
+    1 / (1 + exp(-z)), two scores for each class of OneVsRestClassifier(LinearSVC()), and one for the two of
+    RidgeClassifier.
+    """
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import LogisticRegression, RidgeClassifier, RidgeClassifierCV
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.svm import LinearSVC
+
+    last = _last(model)
+    parts, other = [last], LogisticRegression()
+    if isinstance(last, OneVsRestClassifier) and all(isinstance(part, LinearSVC) for part in last.estimators_):
+        parts, other = last.estimators_, LinearSVC()
+    elif isinstance(last, RidgeClassifier | RidgeClassifierCV) and len(np.atleast_2d(last.coef_)) == 1:
+        other = LinearSVC()
+    elif not isinstance(last, LinearDiscriminantAnalysis):
+        return model
+    other.coef_ = np.concatenate([np.atleast_2d(part.coef_) for part in parts])
+    other.intercept_ = np.concatenate([np.atleast_1d(part.intercept_) for part in parts])
+    other.classes_, other.n_features_in_ = last.classes_, parts[0].n_features_in_
+    if last is model:
+        return other
+    model = copy.copy(model)
+    model.steps = [*model.steps[:-1], (model.steps[-1][0], other)]
+    return model
+
+
+def _with_weights(proto: onnx.ModelProto, last: Any) -> None:
+    """Give a support vector machine with a linear kernel its weights in place of vectors and coefficients.
+
+    These add up to the weights, but as float32 they do so with the error of the largest among them.
+    """
+    from sklearn.svm import SVR, NuSVR
+
+    regressor = isinstance(last, SVR | NuSVR)
+    node = next((node for node in proto.graph.node if node.op_type.startswith("SVM")), None)
+    if node is None or not (regressor or _is_svc(last)) or last.kernel != "linear":
+        return
+    if any(attribute.name == "prob_a" for attribute in node.attribute):  # it is refused for its probabilities
+        return
+    weights, biases = np.atleast_2d(_dense(last.coef_)), np.ravel(last.intercept_)
+    if regressor:
+        replaced = {"coefficients": weights.ravel(), "rho": biases, "support_vectors": (), "n_supports": 0}
+    else:
+        classes = len(last.classes_)
+        if classes == 2:  # decisions are for the second class, those of the node for the first
+            weights, biases = -weights, -biases
+        # The decision between two classes has one vector, of the first of them.
+        pairs = list(combinations(range(classes), 2))
+        coefficients = np.zeros((classes - 1, len(pairs)))
+        coefficients[[second - 1 for _, second in pairs], range(len(pairs))] = 1
+        replaced = {"coefficients": coefficients.ravel(), "rho": biases, "support_vectors": weights.ravel()}
+        replaced["vectors_per_class"] = range(classes - 1, -1, -1)
+    kept = [attribute for attribute in node.attribute if attribute.name not in replaced]
+    made = [helper.make_attribute(name, value) for name, value in _plain(replaced).items()]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *made])
+
+
+def _dense(matrix: Any) -> Any:
+    """A matrix that may be sparse."""
+    return matrix.toarray() if hasattr(matrix, "toarray") else matrix
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Attributes as ONNX takes them, without empty lists."""
+    lists = {name: value if isinstance(value, int) else list(value) for name, value in values.items()}
+    return {name: value for name, value in lists.items() if value != []}

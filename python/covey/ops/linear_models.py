@@ -75,6 +75,8 @@ def _svm_classifier(node: OnnxNode) -> None:
     if weight.shape[1] == 1 and classes == 2:
         # By onnxruntime's convention the decision for the first class stands second.
         scores.finish_two(node, _dense(node, x, weight, bias, f"{name}.second"), how, name)
+        if counts:
+            node.scope.first_last.add(name)
         return
     raw = _dense(node, x, weight, bias, name if how == "NONE" else f"{name}.raw")
     scores.finish(node, raw, how, name)
@@ -104,9 +106,9 @@ def _one_against_one(node: OnnxNode, x: Value, counts: list[int]) -> tuple[Array
 def _rule(classes: int) -> str:
     """How labels follow from the scores of a machine with support vectors of so many classes."""
     if classes == 0:
-        return "that of the largest score"
+        return scores.LARGEST
     if classes == 2:
-        return "that of the smaller score"
+        return scores.SMALLER
     return "that of most votes, where each score above 0 is a vote for the first of two classes, else for the second"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from covey.functions import SIGMOID
 from covey.importers.onnx_node import OnnxNode
-from covey.ir import Value
+from covey.ir import Graph, Note, Value
 from covey.ops.concat import Concat
 from covey.ops.features import shown_labels
 from covey.ops.gather import ABSENT, flat
@@ -15,6 +15,10 @@ from covey.ops.softmax import Softmax
 from covey.ops.sub import Sub
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC")
+
+LARGEST = "that of the largest score"
+SMALLER = "that of the smaller of this node's two scores"
+"""How labels follow from scores."""
 
 
 def transform(node: OnnxNode) -> str:
@@ -27,9 +31,7 @@ def transform(node: OnnxNode) -> str:
     return name
 
 
-def labels(
-    node: OnnxNode, numbers: str = "classlabels_int64s", rule: str = "that of the largest score"
-) -> tuple[int, str]:
+def labels(node: OnnxNode, numbers: str = "classlabels_int64s", rule: str = LARGEST) -> tuple[int, str]:
     """How many classes there are, and what the output of scores is called.
 
     The label output is dropped, with a note that names the classes and the rule by which they follow from the scores.
@@ -65,3 +67,21 @@ def finish_two(node: OnnxNode, score: Value, how: str, output: str, *, share: bo
     whole = node.parameter(np.array([1.0 if share else 0.0]), f"{output}.whole")
     other = node.emit(Sub(), [whole, score], output=f"{output}.first")
     node.emit(Concat(1), [other, score], output=output)
+
+
+def exchange(graph: Graph, scores: str) -> None:
+    """Put the two scores that `finish_two` made in the order of their classes, as the model's own output has them not.
+
+    By onnxruntime's convention a support vector machine gives the decision for the first of two classes second.
+    """
+    last = graph.producer(scores)
+    assert last is not None
+    pair = graph.producer(last.inputs[0]) if isinstance(last.op, Softmax) else last
+    assert pair is not None
+    if isinstance(pair.op, Concat):
+        pair.inputs.reverse()
+    else:
+        pair.op = flat(np.array([0, ABSENT]))
+    note = graph.notes[last.name]
+    text = f"{note.text.replace(SMALLER, LARGEST)}; runtimes give its two scores in the other order"
+    graph.notes[last.name] = Note(note.node, note.op, note.status, text)

@@ -1,0 +1,66 @@
+"""Whether the graph of a scikit-learn model computes what the model itself does: converters make mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey import reference
+from covey.errors import ModelError
+from covey.importers.sklearn import name_of, with_decisions
+from covey.interval import Array
+from covey.ir import Graph
+
+MOST_SAMPLES = 256
+"""Samples that both compute."""
+
+TOLERANCE = 1e-2
+"""The difference, over the largest result of all samples, from which on a sample counts as another."""
+
+MOST_OTHERS = 0.02
+"""The fraction of samples that may be others: a tree's threshold may lie between float32 and float64."""
+
+
+def check_results(model: Any, graph: Graph, samples: Mapping[str, Array]) -> None:
+    """Refuse an imported model whose results on calibration data are not scikit-learn's. Raises `ModelError`."""
+    (given,) = (samples[name][:MOST_SAMPLES].astype(np.float32) for name in graph.inputs)
+    found = reference.outputs(graph, {graph.inputs[0]: given.astype(np.float64)})[-1]
+    results = _results(with_decisions(model), given)
+    compared = [(method, others) for method, due in results if (others := _others(found, due)) is not None]
+    if not results or (compared and np.mean(compared[0][1]) <= MOST_OTHERS):
+        return
+    how = (
+        f"another result to {compared[0][1].sum()} of {len(given)} samples" if compared else "results of another shape"
+    )
+    raise ModelError(
+        f"the {name_of(model)} that skl2onnx converts gives {how} than its own {(compared or results)[0][0]}: take "
+        f"another model, or compile an .onnx file from elsewhere"
+    )
+
+
+def _results(model: Any, given: npt.NDArray[Any]) -> list[tuple[str, npt.NDArray[Any]]]:
+    """What the model gives, by its methods, the first that have the form of the graph's result counting."""
+    results = []
+    methods = ("predict_proba", "decision_function") if hasattr(model, "classes_") else ("predict", "transform")
+    for method in methods:
+        try:
+            result = getattr(model, method)(given)
+        except Exception:  # it lacks the method, or takes no such samples: there is nothing to compare with
+            continue
+        if isinstance(result, np.ndarray) and result.dtype.kind == "f":
+            results.append((method, result))
+    return results
+
+
+def _others(found: Array, due: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
+    """Which samples have another result; None where the two have not one form."""
+    if due.ndim == 1 and found.ndim == 2 and found.shape[1] == 2:
+        due = np.stack([-due, due], axis=1)
+    due = due.reshape(len(due), -1)
+    if found.shape != due.shape:
+        return None
+    off = np.abs(found - due).max(axis=1)
+    return np.asarray(off > TOLERANCE * np.abs(due).max(initial=0.0))
