@@ -88,6 +88,24 @@ def test_rows_of_constants_before_opset_13(op: str, axis: int | None) -> None:
     agree(proto, {"x": np.random.default_rng(1).uniform(-1, 1, (3, 4))})
 
 
+@pytest.mark.parametrize("opset", [13, 17])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32])
+def test_weights_that_are_stored_as_integers(kind: Any, axis: int | None, opset: int) -> None:
+    rng = np.random.default_rng(0)
+    size = () if axis is None else ((4, 3)[axis],)
+    constants = {"w": rng.integers(0, 100, (4, 3)).astype(kind), "s": rng.uniform(0.001, 0.01, size).astype(np.float32)}
+    if kind != np.int32:
+        constants["z"] = rng.integers(0, 100, size).astype(kind)
+    options = {} if axis is None else {"axis": axis}
+    nodes = [
+        helper.make_node("DequantizeLinear", [name for name in "wsz" if name in constants], ["d"], **options),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 4]}, ["y"], constants, opset=opset)
+    agree(proto, {"x": rng.uniform(-1, 1, (5, 4))})
+
+
 def chosen(condition: Any) -> Any:
     """An If between x and its negative."""
     branches = [

@@ -20,6 +20,8 @@ def evaluate(node: onnx.NodeProto, name: str, opset: int, operands: dict[str, np
     """The node's outputs for constant operands, by ONNX's own reference implementation."""
     if node.op_type in ("Softmax", "LogSoftmax", "Hardmax") and opset < 13:
         return _of_rows(node, name, operands)
+    if node.op_type == "DequantizeLinear" and opset < 21:
+        return [_dequantized(node, name, *(operands[key] for key in node.input if key))]
     inputs = [
         helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
         for key, value in operands.items()
@@ -34,6 +36,26 @@ def evaluate(node: onnx.NodeProto, name: str, opset: int, operands: dict[str, np
         raise UnsupportedError(
             name, node.op_type, f"it could not be evaluated at compile time ({reason})", "simplify the model first"
         ) from None
+
+
+def _dequantized(
+    node: onnx.NodeProto,
+    name: str,
+    x: npt.NDArray[Any],
+    scale: npt.NDArray[Any],
+    zero: npt.NDArray[Any] | None = None,
+) -> npt.NDArray[Any]:
+    """Weights that are stored as integers; the reference implementation knows later versions of the operator alone."""
+    axis = next((int(each.i) for each in node.attribute if each.name == "axis"), 1)
+    if scale.size > 1 and not (-x.ndim <= axis < x.ndim and scale.shape == (x.shape[axis],)):
+        reason = f"its scale of shape {list(scale.shape)} does not fit axis {axis} of its operand of {list(x.shape)}"
+        raise UnsupportedError(name, node.op_type, reason, "repair the model")
+    along = [1] * x.ndim
+    if scale.size > 1:
+        along[axis] = scale.size
+    offset = 0.0 if zero is None else zero.astype(np.float64).reshape(along if zero.size > 1 else ())
+    factor = scale.astype(np.float64).reshape(along if scale.size > 1 else ())
+    return np.asarray((x.astype(np.float64) - offset) * factor).astype(scale.dtype)
 
 
 def _of_rows(node: onnx.NodeProto, name: str, operands: dict[str, npt.NDArray[Any]]) -> list[Any]:
