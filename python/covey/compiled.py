@@ -117,9 +117,9 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     """Compile a model to a public program and secret weights.
 
     The model is an `.onnx`, `.pt2`, `.keras` or `.h5` file, a SavedModel's folder, a loaded ONNX model, a PyTorch
-    module or exported program, a Keras model, a TensorFlow function, or a fitted scikit-learn model or pipeline. A
-    module is exported with `example_inputs`, one array or tensor [N, ..] for each argument of its `forward`, in their
-    order or by their names; they also say sizes that a Keras model leaves open.
+    module or exported program, a Keras model, a TensorFlow function, a fitted scikit-learn model or pipeline, or
+    a model of XGBoost or LightGBM. A module is exported with `example_inputs`, one array or tensor [N, ..] for each
+    argument of its `forward`, in their order or by their names; they also say sizes that a Keras model leaves open.
 
     Bounds need to know the inputs: give `input_range` (low, high), which the data owner's client enforces, or
     `calibration` data [N, ..], or both. From calibration data alone the input range is its span, widened; the example

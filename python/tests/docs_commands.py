@@ -25,10 +25,11 @@ NEEDS = {
     "torch": ("torch",),
     "transformers": ("torch", "transformers"),
     "sklearn": ("sklearn", "skl2onnx"),
+    "boosting": ("sklearn", "skl2onnx", "onnxmltools", "lightgbm"),
     "tensorflow": ("tensorflow", "tf2onnx"),
     "plot": ("matplotlib",),
 }
-"""The modules of each extra."""
+"""The modules of each extra, and what the page trains with."""
 INSTALLS = re.compile(r"(make|pip install|python3 -m venv|\. \.venv/)")
 
 

@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from covey.errors import ModelError
+from covey.importers import boosting
 from covey.ops.normalizer import LARGEST_SIZE
 
 OPSETS = {"": 18, "ai.onnx.ml": 3}
@@ -44,6 +45,7 @@ def convert(model: Any) -> onnx.ModelProto:
         ) from None
     features = _features(model)
     model = _with_linear(with_decisions(model))
+    boosting.register(model)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -53,6 +55,8 @@ def convert(model: Any) -> onnx.ModelProto:
                 options=_options(model),
                 target_opset=OPSETS,
             )
+    except ModelError:
+        raise
     except Exception as error:  # it raises kinds of its own for what it has no converter of, and whatever NumPy does
         text = str(error.__cause__ or error).strip() or type(error).__name__
         raise ModelError(

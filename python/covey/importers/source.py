@@ -8,13 +8,14 @@ from typing import Any, TypeAlias
 import onnx
 
 from covey.errors import ModelError, NodeError
+from covey.importers import boosting, sklearn, tensorflow, torch_export
 from covey.importers import onnx as onnx_models
-from covey.importers import sklearn, tensorflow, torch_export
 from covey.ir import Graph
 
 Source: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | Any"
 """An `.onnx`, `.pt2`, `.keras` or `.h5` file, the folder of a SavedModel, a loaded ONNX model, a PyTorch module or
-exported program, a Keras model, a TensorFlow function, a fitted scikit-learn model.
+exported program, a Keras model, a TensorFlow function, or a fitted model of scikit-learn, XGBoost or
+LightGBM.
 """
 
 SUFFIXES = (".onnx", torch_export.SUFFIX, *tensorflow.SUFFIXES)
@@ -53,6 +54,8 @@ def examine(
         return torch_export.examine(source, name, example_inputs, dropout=dropout, trained=trained)
     if sklearn.is_sklearn(source):
         return onnx_models.examine(sklearn.convert(source), name or sklearn.name_of(source))
+    if boosting.is_booster(source):
+        return onnx_models.examine(boosting.convert_booster(source), name or type(source).__name__)
     if tensorflow.is_tensorflow(source):
         if dropout:
             raise ModelError(
@@ -63,6 +66,6 @@ def examine(
     if not isinstance(source, str | os.PathLike | onnx.ModelProto):
         raise ModelError(
             f"an object of type {type(source).__name__} is no model that can be compiled: give a file, an ONNX, "
-            f"PyTorch, Keras or scikit-learn model, or one of the signatures of a loaded SavedModel"
+            f"PyTorch, Keras, scikit-learn, XGBoost or LightGBM model, or one of the signatures of a loaded SavedModel"
         )
     return onnx_models.examine(source, name, dropout=dropout, trained=trained)

@@ -17,8 +17,8 @@ import onnx
 from onnx import numpy_helper
 
 from covey.errors import OptionError, UnsupportedError
+from covey.importers import boosting, sklearn, tensorflow, torch_export
 from covey.importers import onnx as onnx_models
-from covey.importers import sklearn, tensorflow, torch_export
 from covey.importers.source import Source, is_torch
 from covey.inputs import listed
 from covey.interval import Array
@@ -129,8 +129,10 @@ def model_of(source: Source) -> Model:
     """A model that can be trained. Raises `OptionError` for others."""
     if is_torch(source):
         return _of_torch(source)
-    if sklearn.is_sklearn(source):
-        raise OptionError("a fitted scikit-learn model is trained already: give a PyTorch or an ONNX model")
+    if sklearn.is_sklearn(source) or boosting.is_booster(source):
+        raise OptionError(
+            "a fitted model of scikit-learn, XGBoost or LightGBM is trained already: give a PyTorch or an ONNX model"
+        )
     return _of_onnx(tensorflow.convert(source) if tensorflow.is_tensorflow(source) else source)
 
 
