@@ -217,18 +217,9 @@ def _quantize(to: _Rewriter, node: onnx.NodeProto) -> None:
 
 
 def _dequantize(to: _Rewriter, node: onnx.NodeProto) -> None:
-    attributes = _attributes(node)
-    if node.input[0] in to.constants:
-        if attributes.get("block_size"):
-            raise _NotKnownError
-        scale, zero = to.constant(node, 1), to.constant(node, 2)
-        array = real(to.constants[node.input[0]], scale, zero, int(attributes.get("axis", 1)))
-        to.write(node, "Identity", [to.store(f"{node.output[0]}.real", array)], node.output[0])
-        to.constants[node.output[0]] = array
-    elif node.input[0] in to.grids:
-        to.moved(node, node.input[0], to.grids[node.input[0]], to.grid(node, 1, 2), node.output[0])
-    else:
+    if node.input[0] not in to.grids:  # of a constant: evaluated as all constants are
         raise _NotKnownError
+    to.moved(node, node.input[0], to.grids[node.input[0]], to.grid(node, 1, 2), node.output[0])
 
 
 def _dynamic(to: _Rewriter, node: onnx.NodeProto) -> None:
