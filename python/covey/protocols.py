@@ -232,7 +232,8 @@ def threads_option(threads: int | None, name: str) -> int | None:
     from covey._core import check_threads
 
     if threads is not None:
-        check_number("threads", threads)
+        if isinstance(threads, bool) or not isinstance(threads, int):
+            raise OptionError(f"threads is {threads!r}: use a whole number")
         check_threads(threads)
         if name == "clear":
             raise OptionError("--threads is for private runs: clear computes on one thread")
