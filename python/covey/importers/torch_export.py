@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import io
 import operator
 import os
 import re
@@ -16,14 +17,14 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any, TypeVar
 
 import numpy as np
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
-from covey.importers import dropping, moved, repeated
+from covey.importers import dropping, eager, moved, repeated
 from covey.importers.decomposed import CHECKS, decomposed, reads_shape
 from covey.importers.onnx_node import Scope, well_formed
 from covey.importers.replacements import no_secure_form
@@ -93,7 +94,13 @@ def examine(
             name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
         elif not hasattr(source, "graph_signature"):
             name = type(source).__name__
-    return _Importer(program, name or "model", dropout, trained).run()
+    graph, errors = _Importer(program, name or "model", dropout, trained).run()
+    torch = _torch(source)
+    if isinstance(source, torch.nn.Module) and not (errors or dropout):
+        examples = _examples(torch, source, example_inputs)
+        with _quiet():
+            eager.check_module(torch, source, program, examples, isinstance(example_inputs, Mapping))
+    return graph, errors
 
 
 def runner(source: Any) -> tuple[int | None, Callable[[list[Any]], list[Any]]]:
@@ -149,7 +156,7 @@ def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
     training = next((path or "the model" for path, part in module.named_modules() if part.training), None)
     if training is not None:
         raise ModelError(f"'{training}' is in training mode: call eval() on the module first")
-    examples = _examples(torch, example_inputs)
+    examples = _examples(torch, module, example_inputs)
     wide = {name: torch.cat([tensor, tensor]) if len(tensor) == 1 else tensor for name, tensor in examples.items()}
     named = isinstance(example_inputs, Mapping)
 
@@ -176,7 +183,7 @@ def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
         ) from None
 
 
-def _examples(torch: Any, example_inputs: Any) -> dict[str, Any]:
+def _examples(torch: Any, module: Any, example_inputs: Any) -> dict[str, Any]:
     """A tensor for each argument, by its name or its number."""
     if example_inputs is None:
         raise ModelError("a module needs example inputs to be exported: covey.compile(module, example_inputs)")
@@ -185,6 +192,8 @@ def _examples(torch: Any, example_inputs: Any) -> dict[str, Any]:
     else:
         several = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
         values = {str(index): value for index, value in enumerate(several)}
+    kinds = {parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()}
+    kind = kinds.pop() if len(kinds) == 1 else torch.float32
     tensors = {}
     for name, value in values.items():
         tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
@@ -192,7 +201,9 @@ def _examples(torch: Any, example_inputs: Any) -> dict[str, Any]:
             raise ModelError(f"example input {name} is a {type(value).__name__}: give tensors or NumPy arrays")
         if tensor.dim() == 0 or len(tensor) == 0:
             raise ModelError(f"example input {name} has no batch dimension or no samples: give [N, ..]")
-        tensors[name] = tensor.to(torch.float32) if tensor.dtype == torch.float64 else tensor
+        tensors[name] = (
+            tensor.to(kind) if torch.float64 in (tensor.dtype, kind) and tensor.is_floating_point() else tensor
+        )
     if not tensors:
         raise ModelError("the model has no inputs: give example inputs [N, ..]")
     return tensors
@@ -208,7 +219,7 @@ def _quiet() -> Iterator[None]:
     try:
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # it prints graphs that it gives up on
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -414,9 +425,9 @@ class _Importer:
             )
             return
         if isinstance(result, tuple | list):
-            self.known[node] = [Constant(f"{name}.{i}", part.numpy()) for i, part in enumerate(result)]
+            self.known[node] = [Constant(f"{name}.{i}", _numpy(part)) for i, part in enumerate(result)]
         else:
-            self.known[node] = Constant(name, result.numpy(), of_one) if hasattr(result, "numpy") else result
+            self.known[node] = Constant(name, _numpy(result), of_one) if hasattr(result, "numpy") else result
         self._record(name, target, Status.REWRITTEN, "constant, evaluated at compile time")
 
     def _import(self, node: Any, target: str, operands: Any) -> None:
@@ -499,11 +510,13 @@ class _Tensors:
             raise ModelError(f"the model's constant '{target}' is no tensor: export the model with tensors only")
         key = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
         if key not in self.seen or tensor.numel() == 0:
-            kept = tensor.detach().cpu()
-            # NumPy has no bfloat16; every such number is a float32 too.
-            kept = kept.float() if str(kept.dtype) == "torch.bfloat16" else kept
-            self.seen[key] = Constant(target, kept.numpy())
+            self.seen[key] = Constant(target, _numpy(tensor.detach().cpu()))
         return self.seen[key]
+
+
+def _numpy(tensor: Any) -> Any:
+    """A tensor as an array. NumPy has no bfloat16; every such number is a float32 too."""
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
 
 
 class _Names:
