@@ -114,6 +114,16 @@ def test_what_cannot_follow_a_moved_batch_names_the_move() -> None:
     assert [note.status.value for note in checked.notes] == ["rewritten", "rewritten", "unsupported"]
 
 
+def test_shapes_of_what_is_unknown_are_no_cause_of_their_own() -> None:
+    nodes = [
+        helper.make_node("Compress", ["x", "c"], ["a"], name="cut", axis=1),
+        helper.make_node("Shape", ["a"], ["b"], name="shape"),
+        helper.make_node("ConstantOfShape", ["b"], ["y"], name="zeros"),
+    ]
+    checked = covey.check(builders.model(nodes, {"x": ["N", 4]}, ["y"], {"c": np.array([True, False, True, True])}))
+    assert [error.node for error in checked.errors] == ["cut"]
+
+
 def test_functions_that_need_a_range_are_named(command: Command, tmp_path: Path) -> None:
     """compile refuses them where neither a proof nor calibration data tell it."""
     nodes = [

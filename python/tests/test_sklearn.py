@@ -24,6 +24,7 @@ from sklearn import (  # noqa: E402
     datasets,
     discriminant_analysis,
     ensemble,
+    feature_extraction,
     impute,
     linear_model,
     multiclass,
@@ -225,6 +226,15 @@ def test_refusals_are_one_line_with_a_way_out(model: Any, message: str) -> None:
     with pytest.raises(covey.CoveyError, match=message) as caught:
         covey.compile(model, calibration=train)
     assert "\n" not in str(caught.value)
+
+
+def test_a_pipeline_of_texts_names_the_way_out() -> None:
+    model = make_pipeline(feature_extraction.text.TfidfVectorizer(), linear_model.LogisticRegression())
+    model.fit(["a good day", "a bad day", "good", "bad"], [1, 0, 1, 0])
+    with pytest.raises(
+        covey.ModelError, match="begins with TfidfVectorizer, which reads texts: compile the steps behind"
+    ):
+        covey.compile(model, input_range=(0, 1))
 
 
 def test_without_skl2onnx_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,9 @@ from covey.ops import scores
 
 OLDEST_OPSET = 6
 
+_FOLDED = {"ConstantOfShape", "If", "Loop", "Range", "Shape", "Size"}
+"""Operators that have no importer: their results are known."""
+
 _OF_LABELS = {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "ZipMap"}
 """What models do with class labels before they give them."""
 
@@ -240,7 +243,8 @@ class _Importer:
         behind = next((self.unknown[operand] for operand in proto.input if operand in self.unknown), None)
         try:
             if behind is not None:
-                self._importer(proto, name)  # that there is none shows whatever its operands are
+                if proto.op_type not in _FOLDED:
+                    self._importer(proto, name)  # that there is none shows whatever its operands are
                 text = f"it reads what '{behind}' computes"
                 self.scope.graph.notes[name] = Note(name, proto.op_type, Status.UNCHECKED, text, behind)
                 self.unknown.update(dict.fromkeys(proto.output, behind))

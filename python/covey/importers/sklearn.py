@@ -94,6 +94,12 @@ def _features(model: Any) -> int:
     except TypeError:  # it has no fit
         raise ModelError(f"the {name_of(model)} is no model that scikit-learn fits: give a fitted one") from None
     count = getattr(model, "n_features_in_", None)
+    if count is None and hasattr(model, "steps") and hasattr(model.steps[0][1], "vocabulary_"):
+        first = type(model.steps[0][1]).__name__
+        raise ModelError(
+            f"the pipeline begins with {first}, which reads texts: compile the steps behind it, and let the data owner "
+            f"call its transform"
+        )
     if count is None:
         raise ModelError(
             f"the {name_of(model)} does not say how many features it takes: convert it with skl2onnx and compile that"
