@@ -160,6 +160,28 @@ def test_an_encoder_is_private(padded: bool) -> None:
     assert verdict.passed, verdict.failure
 
 
+class Biased(nn.Module):  # type: ignore[misc]
+    """Attention whose mask holds a bias of positions, and masks the keys that do not count, as T5 writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(1, 3, 5, 5))
+
+    def forward(self, x: Any, counted: Any) -> Any:
+        heads = x.reshape(x.shape[0], 5, 3, 4).transpose(1, 2)
+        least = torch.finfo(torch.float32).min
+        mask = torch.where(counted[:, None, None, :].to(torch.bool).expand(-1, -1, 5, 5), self.bias, least)
+        once = functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=mask)
+        return functional.scaled_dot_product_attention(once, once, once, attn_mask=mask)
+
+
+def test_a_mask_that_holds_a_bias() -> None:
+    torch.manual_seed(1)
+    module, x = Biased().eval(), torch.randn(3, 5, 12)
+    counted = (torch.arange(5) < torch.tensor([[5], [3], [1]])).to(torch.int64)
+    agrees(module, x, counted)
+
+
 def test_truth_values_of_whole_numbers() -> None:
     """As masks of token ids: the client shares 0 and 1 as they are, and refuses other numbers."""
     ids = torch.tensor([[3, 1, 0], [2, 2, 1]])

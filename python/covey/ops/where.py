@@ -18,6 +18,7 @@ from covey.ops.add import Add
 from covey.ops.gather import ABSENT, flat
 from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
+from covey.ops.softmax import MASKING
 from covey.ops.tile import expand_to
 
 if TYPE_CHECKING:
@@ -100,12 +101,28 @@ def _where(node: OnnxNode) -> None:
         for index, what in ((1, "first choice"), (2, "second choice"))
     ]
     if not any(value.batched for value in operands):
-        x, y = (node.scope.graph.parameters[value.name] for value in operands)
-        gap = node.parameter(x - y, f"{node.outputs[0]}.gap")
-        chosen = node.emit(Mul(), [condition, gap], output=f"{node.outputs[0]}.chosen")
-        node.emit(Add(), [chosen, operands[1]])
+        _of_constants(node, condition, *operands)
         return
     node.emit(Where(), [condition, *operands])
+
+
+def _of_constants(node: OnnxNode, condition: Value, first: Value, second: Value) -> None:
+    """y + condition * (x - y); a mask stays apart from numbers that are added to scores, for it would absorb them."""
+    name = node.outputs[0]
+    x, y = (node.scope.graph.parameters[value.name] for value in (first, second))
+    masks = [bool((choice <= MASKING).all()) for choice in (x, y)]
+    bias = None
+    if masks[0] != masks[1]:
+        bias = second if masks[0] else first
+        zero = np.zeros((1,) * x.ndim)
+        x, y = (x, zero) if masks[0] else (zero, y)
+        second = node.parameter(y, f"{name}.mask_otherwise")
+    gap = node.parameter(x - y, f"{name}.gap")
+    chosen = node.emit(Mul(), [condition, gap], output=f"{name}.chosen")
+    if bias is None or not node.scope.graph.parameters[bias.name].any():
+        node.emit(Add(), [chosen, second])
+        return
+    node.emit(Add(), [node.emit(Add(), [chosen, second], output=f"{name}.mask"), bias])
 
 
 def _by_constant(node: OnnxNode) -> None:

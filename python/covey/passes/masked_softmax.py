@@ -114,15 +114,31 @@ def _find_secret(graph: Graph, softmax: Node) -> bool:
             continue
         if graph.values[scores].shape != graph.values[total.output].shape:
             continue
-        kept = _kept(graph, name)
+        bias = _bias(graph, name)
+        kept = _kept(graph, name if bias is None else bias[0])
         if kept is not None:
-            softmax.inputs = [scores, kept]
-            graph.remove([total])
+            if bias is not None:
+                total.inputs = [scores, bias[1]]
+                softmax.inputs = [total.output, kept]
+            else:
+                softmax.inputs = [scores, kept]
+                graph.remove([total])
             _prune(graph, name)
             graph.note(total, f"a mask of {softmax.name}")
             graph.note_more(softmax, "leaves out the elements that an input masks")
             return True
     return False
+
+
+def _bias(graph: Graph, name: str) -> tuple[str, str] | None:
+    """Of a mask to which a constant is added that differs between scores, such as of positions: both by name."""
+    node = graph.producer(name)
+    if node is None or not isinstance(node.op, Add):
+        return None
+    constants = [each for each in node.inputs if each in graph.parameters]
+    if len(constants) != 1 or (graph.parameters[constants[0]] == graph.parameters[constants[0]].flat[0]).all():
+        return None
+    return next(each for each in node.inputs if each not in graph.parameters), constants[0]
 
 
 def _find_choice(graph: Graph, softmax: Node, choice: Node) -> bool:
