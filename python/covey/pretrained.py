@@ -1,8 +1,9 @@
 """A saved Transformer of Hugging Face, or such a module, as a compiled program.
 
-The module is wrapped so that its inputs are what a client holds: token ids and which of them count, or an image. All
-else it takes, such as positions, is a constant. Token sequences have one of few public lengths, the buckets; each is a
-program of its own. PyTorch and `transformers` are imported when a model is asked for, and nothing is downloaded.
+The module is wrapped so that its inputs are what a client holds: token ids and which of them count, an image or a
+sound. All else it takes, such as positions, is a constant. Token sequences have one of few public lengths, the buckets;
+each is a program of its own. PyTorch and `transformers` are imported when a model is asked for, and nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from covey.arguments import check_flags, check_number
 from covey.compiled import Compiled
 from covey.compiled import compile as compile_model
 from covey.errors import DataError, ModelError, OptionError
-from covey.inputs import Data, listed
+from covey.inputs import Data, listed, load_arrays, numbers
 from covey.shown import Shown
 from covey.wrapping import (
     COUNTED,
     IDS,
     IMAGES,
     SEGMENTS,
+    SOUNDS,
     Pooling,
     check_kind,
     first_position,
@@ -48,6 +50,8 @@ TASKS = {
     "fill-mask": "AutoModelForMaskedLM",
     "text-generation": "AutoModelForCausalLM",
     "image-classification": "AutoModelForImageClassification",
+    "audio-classification": "AutoModelForAudioClassification",
+    "speech-recognition": "AutoModelForCTC",
 }
 """What a model is for, and the class of `transformers` that loads it."""
 
@@ -123,7 +127,7 @@ def from_pretrained(
     calibration: Data | None = None,
     **options: Any,
 ) -> Compiled | Buckets:
-    """Compile a model of Hugging Face: encoders such as BERT, decoders such as Llama, networks for images such as ViT.
+    """Compile a model of Hugging Face: encoders such as BERT, decoders such as Llama, networks for images and sounds.
 
     `covey.wrapping` lists the architectures.
 
@@ -140,7 +144,8 @@ def from_pretrained(
     `buckets` are several lengths instead of one `sequence`: the result is then a `Buckets`. `calibration` holds inputs
     by name, padded or shorter; without it random ids stand in, which are further from real text. Images have
     the range and the size that the folder's preprocessor gives them, else -1 to 1 and the model's size; `size` pixels a
-    side where it is given. Further `options` are those of `compile`.
+    side where it is given. Sounds are as long as those of `calibration`, as the feature extractor gives them. Further
+    `options` are those of `compile`.
     Raises a `CoveyError`.
     """
     model, name = _model(source, task)
@@ -169,6 +174,11 @@ def from_pretrained(
         images = _images(model.config, options["input_range"], size or _image_size(source))
         data = images if calibration is None else calibration
         return compile_model(wrapped(model, pooling), images, calibration=data, name=name, **options)
+    if kind in SOUNDS:
+        if buckets is not None or pairs:
+            raise OptionError(f"'{kind}' takes sounds: leave out buckets and pairs")
+        sounds = _sounds(kind, calibration)
+        return compile_model(wrapped(model, pooling), sounds, calibration=calibration, name=name, **options)
     if pairs and getattr(model.config, "type_vocab_size", 0) < 2:
         raise OptionError(f"'{kind}' tells no pairs of texts apart: leave out pairs")
     padding = padding_of(model.config)
@@ -282,6 +292,17 @@ def _images(config: Any, span: tuple[float, float], size: int | None) -> Any:
     rng = np.random.default_rng(0)
     images = rng.uniform(*span, (EXAMPLES, config.num_channels, height, width))
     return torch.from_numpy(images.astype(np.float32))
+
+
+def _sounds(kind: str, calibration: Data | None) -> Any:
+    """The example inputs of a model for sounds, which say how long these are."""
+    import torch
+
+    name = SOUNDS[kind]
+    if calibration is None:
+        raise OptionError(f"'{kind}' takes sounds of one length: give calibration, '{name}' of a few sounds")
+    sounds = load_arrays(calibration, [name], "calibration")[name]
+    return torch.from_numpy(numbers(sounds, name).astype(np.float32))
 
 
 def _image_range(source: Any) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Models of Hugging Face as modules of a client's inputs alone: token ids and which of them count, or an image."""
+"""Models of Hugging Face as modules of a client's inputs alone: token ids and which count, an image, or a sound."""
 
 from __future__ import annotations
 
@@ -10,25 +10,35 @@ Pooling = Literal["mean", "cls"]
 """How the states of all tokens become one: their mean over those that count, or the first one."""
 
 ENCODERS = (
-    "albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "esm",
-    "ibert", "layoutlm", "luke", "megatron-bert", "mobilebert", "modernbert", "mpnet", "nystromformer", "rembert",
-    "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "splinter", "squeezebert", "xlm-roberta",
-    "xlm-roberta-xl",
+    "albert", "bert", "big_bird", "camembert", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra",
+    "ernie", "esm", "ibert", "layoutlm", "luke", "megatron-bert", "mobilebert", "modernbert", "mpnet", "nystromformer",
+    "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "siglip_text_model", "splinter",
+    "squeezebert", "xlm-roberta", "xlm-roberta-xl",
 )  # fmt: skip
+TRANSLATORS = ("bart", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
+"""Kinds that make a text of a text, of which the half that reads is wrapped."""
+
 DECODERS = (
-    "apertus", "arcee", "biogpt", "bloom", "codegen", "cohere", "cohere2", "ernie4_5", "exaone4", "falcon", "gemma",
-    "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "granite", "helium",
-    "hunyuan_v1_dense", "llama", "ministral", "mistral", "nemotron", "olmo", "olmo2", "olmo3", "opt", "persimmon",
-    "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
+    "apertus", "arcee", "biogpt", "bloom", "codegen", "cohere", "cohere2", "ctrl", "ernie4_5", "exaone4", "falcon",
+    "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "granite",
+    "helium", "hunyuan_v1_dense", "llama", "mamba", "ministral", "mistral", "nemotron", "olmo", "olmo2", "olmo3",
+    "openai-gpt", "opt", "persimmon", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
 )  # fmt: skip
-TEXT = (*ENCODERS, *DECODERS)
+TEXT = (*ENCODERS, *TRANSLATORS, *DECODERS)
 IMAGES = (
     "beit", "clip_vision_model", "convnext", "convnextv2", "data2vec-vision", "deit", "dinov2", "dinov2_with_registers",
     "dinov3_vit", "focalnet", "hgnet_v2", "hiera", "ijepa", "mobilenet_v1", "mobilenet_v2", "mobilevit", "poolformer",
     "pvt", "pvt_v2", "regnet", "resnet", "segformer", "siglip_vision_model", "swiftformer", "swin", "swinv2", "textnet",
     "vit", "vit_msn",
 )  # fmt: skip
-"""The architectures that are wrapped, by what their `config.json` calls them."""
+SOUNDS = {
+    "audio-spectrogram-transformer": "input_values",
+    "hubert": "input_values",
+    "wav2vec2": "input_values",
+    "wavlm": "input_values",
+    "whisper": "input_features",
+}
+"""The architectures that are wrapped, by what their `config.json` calls them; of those for sounds, what they take."""
 
 COUNTS_TOKENS = (
     "camembert", "data2vec-text", "ibert", "luke", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
@@ -44,11 +54,26 @@ IDS, COUNTED, SEGMENTS, PIXELS = "input_ids", "attention_mask", "token_type_ids"
 
 def check_kind(kind: str) -> None:
     """Raises `ModelError` for an architecture that is not wrapped."""
-    if kind not in (*TEXT, *IMAGES):
+    if kind not in (*TEXT, *IMAGES, *SOUNDS):
         raise ModelError(
             f"models of type '{kind}' are not wrapped (docs/transformers.md lists those that are): write a module "
             f"whose forward takes tensors alone, and compile it with covey.compile"
         )
+
+
+def reader(model: Any) -> Any:
+    """The half of a model that reads, where another one writes; else the model. Raises `ModelError`."""
+    kind = model.config.model_type
+    if kind not in TRANSLATORS and (kind != "whisper" or type(model).__name__ == "WhisperForAudioClassification"):
+        return model
+    if type(model).__name__ == "T5ForTokenClassification":
+        return model
+    if not is_base(model) or hasattr(model, "lm_head"):
+        raise ModelError(
+            f"{type(model).__name__} writes text: take the states of the half that reads, by task='features' or as "
+            f"the base model"
+        )
+    return model.get_encoder()
 
 
 def is_base(model: Any) -> bool:
@@ -71,6 +96,7 @@ def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool
     import torch
 
     kind = model.config.model_type
+    model = reader(model)
     fixed: dict[str, Any] = {}
     if kind in COUNTS_TOKENS:
         # The model itself counts tokens. Behind padding, positions have no bearing.
@@ -85,7 +111,8 @@ def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool
         if kind in TRUTHS:
             inputs[COUNTED] = counted.to(torch.bool)
         if _scores_last_token(model):
-            return model.score(_last(model.base_model(**inputs, **fixed).last_hidden_state, counted))
+            head = getattr(model, "score", None) or model.classifier  # as CTRL calls it
+            return head(_last(model.base_model(**inputs, **fixed).last_hidden_state, counted))
         found = model(**inputs, **fixed)
         if "logits" in found:
             return found.logits
@@ -124,6 +151,16 @@ def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool
         def forward(self, pixel_values: Any) -> Any:
             return result(None, pixel_values=pixel_values)
 
+    class Waveform(Wrapped):
+        def forward(self, input_values: Any) -> Any:
+            return result(None, input_values=input_values)
+
+    class Spectrogram(Wrapped):
+        def forward(self, input_features: Any) -> Any:
+            return result(None, input_features=input_features)
+
+    if kind in SOUNDS:
+        return Waveform() if SOUNDS[kind] == "input_values" else Spectrogram()
     return Image() if kind in IMAGES else Pair() if pairs else Text()
 
 

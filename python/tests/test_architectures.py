@@ -14,7 +14,7 @@ import pytest
 from covey import reference
 from covey.importers.torch_export import examine
 from covey.passes import rewrite
-from covey.wrapping import IMAGES, TEXT, wrapped
+from covey.wrapping import IMAGES, SOUNDS, TEXT, TRANSLATORS, wrapped
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -42,6 +42,20 @@ PYRAMID = {
     "mlp_ratios": [2, 2, 2, 2],
 }  # fmt: skip
 STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1]}
+
+HALVES = {
+    "vocab_size": WORDS, "d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 40,
+    "pad_token_id": PADDING, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+}  # fmt: skip
+RELATIVE = {"vocab_size": WORDS, "d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2}
+WAVES = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 32,
+    "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2,
+}  # fmt: skip
+SHAPES = {"audio-spectrogram-transformer": (32, 16), "whisper": (8, 32)}
+"""Of one sound; others are 400 numbers."""
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("Albert", {**TEXTS, "embedding_size": 16}),
@@ -183,12 +197,48 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "swin": ("Swin", WINDOWS),
     "swinv2": ("Swinv2", WINDOWS),
     "vit": ("ViT", PATCHES),
+    "big_bird": ("BigBird", {**TEXTS, "attention_type": "original_full"}),
+    "siglip_text_model": ("SiglipText", TEXTS),
+    "ctrl": ("CTRL", {**OLDER, "dff": 48}),
+    "openai-gpt": ("OpenAIGPT", OLDER),
+    "mamba": ("Mamba", {"vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}),
+    "bart": ("Bart", HALVES),
+    "marian": ("Marian", HALVES),
+    "mbart": ("MBart", HALVES),
+    "pegasus": ("Pegasus", HALVES),
+    "t5": ("T5", RELATIVE),
+    "mt5": ("MT5", RELATIVE),
+    "umt5": ("UMT5", RELATIVE),
+    "audio-spectrogram-transformer": (
+        "AST",
+        {
+            "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48,
+            "patch_size": 8, "max_length": 32, "num_mel_bins": 16,
+        },
+    ),
+    "hubert": ("Hubert", WAVES),
+    "wav2vec2": ("Wav2Vec2", {**WAVES, "feat_extract_norm": "layer", "do_stable_layer_norm": True}),
+    "wavlm": ("WavLM", WAVES),
+    "whisper": ("Whisper", {**HALVES, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 20}),
 }  # fmt: skip
 """By what `config.json` calls it: how its classes begin, and a small configuration."""
 
-SHORT = ("albert", "deberta-v2", "modernbert", "bloom", "opt", "phi3", "gemma2", "convnextv2", "swin", "swinv2")
+SHORT = (
+    "albert",
+    "t5",
+    "wav2vec2",
+    "deberta-v2",
+    "modernbert",
+    "bloom",
+    "opt",
+    "phi3",
+    "gemma2",
+    "convnextv2",
+    "swin",
+    "swinv2",
+)
 
-HEADS_OF = ("ForSequenceClassification", "ForImageClassification", "ForCausalLM", "Model")
+HEADS_OF = ("ForSequenceClassification", "ForImageClassification", "ForCTC", "ForCausalLM", "Model")
 """The first of these that an architecture has."""
 
 
@@ -196,7 +246,8 @@ def module_of(kind: str) -> Any:
     torch.manual_seed(0)
     begins, sizes = CASES[kind]
     config = getattr(transformers, f"{begins}Config")(**sizes)
-    names = [f"{start}{head}" for head in HEADS_OF for start in (begins, begins.removesuffix("Text"))]
+    heads = ("Model",) if kind in (*TRANSLATORS, "siglip_text_model", "whisper") else HEADS_OF
+    names = [f"{start}{head}" for head in heads for start in (begins, begins.removesuffix("Text"))]
     module = next(found for name in names if (found := getattr(transformers, name, None)))(config).eval()
     # As initialised, weights are so small that much of what a network computes would not be seen.
     for weight in module.parameters():
@@ -209,12 +260,14 @@ def inputs_of(kind: str, samples: int) -> dict[str, Any]:
     rng = np.random.default_rng(samples)
     if kind in IMAGES:
         return {"pixel_values": rng.uniform(-1, 1, (samples, 3, SIDE, SIDE)).astype(np.float32)}
+    if kind in SOUNDS:
+        return {SOUNDS[kind]: rng.normal(size=(samples, *SHAPES.get(kind, (400,)))).astype(np.float32)}
     counted = (np.arange(LENGTH) < rng.integers(4, LENGTH + 1, (samples, 1))).astype(np.int64)
     return {"input_ids": np.where(counted, rng.integers(3, WORDS, counted.shape), PADDING), "attention_mask": counted}
 
 
 def test_all_architectures_are_here() -> None:
-    assert set(CASES) == {*TEXT, *IMAGES}
+    assert set(CASES) == {*TEXT, *IMAGES, *SOUNDS}
 
 
 @pytest.mark.parametrize("kind", CASES if "COVEY_IN_FULL" in os.environ else SHORT)
@@ -225,8 +278,9 @@ def test_an_architecture_is_the_module(kind: str) -> None:
     graph, errors = examine(wrapped(module, None, length=LENGTH), example_inputs=examples)
     assert [*errors, *rewrite(graph)] == []
     inputs = inputs_of(kind, 3)
+    whole = module.get_encoder() if kind in (*TRANSLATORS, "whisper") else module
     with torch.no_grad():
-        found = module(**{name: torch.from_numpy(array) for name, array in inputs.items()})
+        found = whole(**{name: torch.from_numpy(array) for name, array in inputs.items()})
     due = (found.logits if "logits" in found else found.last_hidden_state).numpy()
     (got,) = reference.outputs(graph, {name: array.astype(np.float64) for name, array in inputs.items()})
     got = got.reshape(due.shape)

@@ -35,6 +35,9 @@ PATCHES = {name: size for name, size in SIZES.items() if name not in ("vocab_siz
 PATCHES |= {"image_size": 16, "patch_size": 8}
 GROUPED = {**SIZES, "num_key_value_heads": 1}
 
+T5 = {"vocab_size": WORDS, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+SOUND = {name: size for name, size in PATCHES.items() if name != "image_size"} | {"max_length": 16, "num_mel_bins": 8}
+
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert": ("BertModel", "BertConfig", SIZES),
     "bert for classes": ("BertForSequenceClassification", "BertConfig", SIZES),
@@ -205,6 +208,34 @@ def test_ids_that_are_no_word_are_refused() -> None:
         covey.verify(compiled, "clear", data=wrong)
 
 
+def test_the_half_of_a_saved_model_that_reads(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5, decoder_start_token_id=0)).eval()
+    module.save_pretrained(tmp_path / "t5")
+    inputs = texts()
+    compiled = covey.from_pretrained(
+        tmp_path / "t5", task="features", sequence=LENGTH, pooling="mean", calibration=inputs, max_error=0.02
+    )
+    (states,) = results(module.get_encoder(), inputs)
+    counted = inputs["attention_mask"][..., None]
+    due = (states * counted).sum(axis=1) / counted.sum(axis=1)
+    with covey.local("clear") as parties:
+        (got,) = parties.run(compiled, inputs).outputs.values()
+    assert np.linalg.norm(got - due) <= 0.02 * np.linalg.norm(due)
+
+
+def test_a_sound() -> None:
+    torch.manual_seed(0)
+    module = transformers.ASTForAudioClassification(transformers.ASTConfig(**SOUND, num_labels=3)).eval()
+    inputs = {"input_values": np.random.default_rng(1).normal(size=(3, 16, 8)).astype(np.float32)}
+    compiled = covey.from_pretrained(module, calibration=inputs)
+    assert compiled.graph.inputs == ["input_values"]
+    (due,) = results(module, inputs)
+    with covey.local("clear") as parties:
+        (got,) = parties.run(compiled, inputs["input_values"]).outputs.values()
+    assert np.linalg.norm(got - due) <= 0.02 * np.linalg.norm(due)
+
+
 def test_buckets(tmp_path: Path) -> None:
     module = model("roberta")
     found = covey.from_pretrained(module, buckets=(8, 4), name="text", calibration=texts(length=6))
@@ -244,14 +275,17 @@ def test_buckets(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bert = model("bert")
-    other = transformers.T5Config(
-        vocab_size=WORDS, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0
-    )
-    transformers.T5Model(other).save_pretrained(tmp_path / "t5")
+    other = transformers.FNetConfig(vocab_size=WORDS, hidden_size=16, num_hidden_layers=1, intermediate_size=16)
+    transformers.FNetModel(other).save_pretrained(tmp_path / "fnet")
+    writer = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5, decoder_start_token_id=0)).eval()
+    heard = transformers.ASTModel(transformers.ASTConfig(**SOUND)).eval()
     apart = {"input_ids": [[1, 2]], "token_type_ids": [[0, 1]]}
     cases: list[tuple[str, Any, dict[str, Any]]] = [
         ("'bert-base-uncased' is no folder with a config.json: save the model", "bert-base-uncased", {}),
-        ("models of type 't5' are not wrapped .docs/transformers.md lists", tmp_path / "t5", {}),
+        ("models of type 'fnet' are not wrapped .docs/transformers.md lists", tmp_path / "fnet", {}),
+        ("T5ForConditionalGeneration writes text: take the states.*task='features'", writer, {"sequence": 8}),
+        ("takes sounds of one length: give calibration, 'input_values'", heard, {}),
+        ("takes sounds: leave out buckets and pairs", heard, {"pairs": True}),
         ("Linear is neither a folder nor a model of transformers", torch.nn.Linear(2, 2), {}),
         ("a sequence of 99 tokens is longer than the model's 34 positions", bert, {"sequence": 99}),
         ("a sequence of 33 tokens is longer than the model's 32 positions", model("roberta"), {"sequence": 33}),
