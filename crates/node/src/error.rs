@@ -1,5 +1,7 @@
 //! Why a party cannot serve.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use covey_kernels::device::DeviceError;
 use covey_kernels::threads::ThreadsError;
 use covey_messages::config::ConfigError;
@@ -64,6 +66,15 @@ impl Failure {
     }
 }
 
+/// A panic, in one line. Its own text may tell of secrets.
+pub(crate) const INTERNAL: &str = "internal error: please report it";
+
+/// Does `work`, whose panic is `Err`: the party's log and whoever waits for an answer learn of it. What it leaves half-changed must be of
+/// no use any more.
+pub(crate) fn caught<T, E>(work: impl FnOnce() -> Result<T, E>, panicked: impl FnOnce() -> E) -> Result<T, E> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()))
+}
+
 impl From<WireError> for Failure {
     fn from(error: WireError) -> Self {
         match error {
@@ -80,5 +91,19 @@ impl From<TransportError> for Failure {
             ErrorKind::Format => Failure::Refused(error.to_string()),
             _ => Failure::Lost(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_one_line_that_tells_nothing_of_its_reason() {
+        let panicked = || Failure::refused(INTERNAL);
+        assert_eq!(caught(|| Ok(3), panicked).unwrap(), 3);
+        let secret = 17;
+        let failed = caught(|| -> Result<(), Failure> { panic!("the share is {secret}") }, panicked);
+        assert_eq!(failed.unwrap_err().to_string(), "internal error: please report it");
     }
 }

@@ -2,7 +2,6 @@
 //! prepared weights of all.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use covey_messages::{Run, lane_of, lane_stream, one_line};
@@ -16,6 +15,7 @@ use covey_runtime::profile::Timing;
 use covey_runtime::{CarriedShares, Executor, Observer, RunSettings, RuntimeError};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 
+use crate::error::{INTERNAL, caught};
 use crate::shared_data::Share;
 
 /// The protocol's instances, by lane.
@@ -193,10 +193,9 @@ impl<W: Word> Request<'_, W> {
     }
 }
 
-/// Does `work` of a session. What a panic leaves half-changed is of no use any more: the session is over.
+/// Does `work` of a session. A panic ends the session, for all.
 pub(crate) fn guarded<T>(streams: &Streams, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let ended = catch_unwind(AssertUnwindSafe(work));
-    ended.unwrap_or_else(|_| Err(end_here(streams, "internal error in a lane: please report it")))
+    caught(work, || end_here(streams, INTERNAL))
 }
 
 /// Ends the session for all, on a lane of this role assignment, unless it has ended already: another lane may be waiting for a peer whose
@@ -237,7 +236,43 @@ fn add(sum: &mut Vec<Timing>, times: Vec<Timing>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use covey_transport::{Identity, Listener, Options as TransportOptions, connect};
+
     use super::*;
+
+    /// The others learn which party it was, and of what it panicked with nobody does.
+    #[test]
+    fn a_panic_in_a_session_ends_it_for_all() {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let [alpha, beta] = ["alpha", "beta"].map(|name| Arc::new(Identity::generate(name, 1).unwrap()));
+        let listener = Listener::bind("127.0.0.1:0", alpha.clone(), PATIENCE).unwrap();
+        let address = listener.address().unwrap().to_string();
+        let (accepted, dialled) = thread::scope(|scope| {
+            let dialled = scope.spawn(|| connect(&address, &beta, &[alpha.fingerprint()], "alpha", PATIENCE).unwrap());
+            let accepted = listener.accept(&|_| Some("beta".into()), PATIENCE).unwrap().unwrap();
+            (accepted, dialled.join().unwrap())
+        });
+        let start = |me: usize, peer: usize, connection| {
+            let name = |party: usize| ["alpha", "beta"][party];
+            let peers = vec![(peer, name(peer).to_string(), connection)];
+            Streams::start((me, name(me)), 2, peers, TransportOptions::default()).unwrap()
+        };
+        let (alpha, beta) = (start(0, 1, accepted), start(1, 0, dialled));
+        assert_eq!(guarded(&alpha, || Ok(3)), Ok(3));
+        let said = guarded::<()>(&alpha, || panic!("the share is 17")).unwrap_err();
+        let waited = Instant::now();
+        while beta.failure().is_none() && waited.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let heard = beta.failure().expect("the other party hears of it");
+        assert_eq!(heard.culprit(), Some(0));
+        for line in [said, heard.to_string()] {
+            assert!(line.contains("alpha") && line.contains(INTERNAL) && !line.contains("17"), "{line}");
+        }
+    }
 
     /// With the run's number and the lane's in every draw, no two runs of a session draw the same: a run is on one lane, and it is the
     /// same lane when it is preprocessed and when it is online, whatever else was asked for in between.

@@ -22,7 +22,7 @@ use crate::checkpoints::CheckpointStore;
 use crate::claim::Claim;
 use crate::config::{AllowedClient, PartyConfig};
 use crate::data_sets::DataSetStore;
-use crate::error::{Failure, NodeError};
+use crate::error::{Failure, INTERNAL, NodeError, caught};
 use crate::holdings::Holdings;
 use crate::masks::MaskStore;
 use crate::monitor::{Answer, Monitor};
@@ -221,15 +221,16 @@ impl Party {
 
     fn converse(&self, mut connection: Connection) {
         let name = connection.name().to_string();
+        let panicked = || Failure::refused(INTERNAL);
         let place = self.places.of_connection(connection.fingerprint());
         let begun = tell_refusal(&mut connection, place).and_then(|place| {
-            let asked = self.ask(&mut connection);
+            let asked = caught(|| self.ask(&mut connection), panicked);
             Ok((place, tell_refusal(&mut connection, asked)?))
         });
         let ended = begun.and_then(|(_place, next)| match next {
             Next::Over => Ok(()),
             Next::Share(upload, _place) => {
-                let received = sharing::receive(self, &mut connection, *upload);
+                let received = caught(|| sharing::receive(self, &mut connection, *upload), panicked);
                 tell_refusal(&mut connection, received)
             }
             Next::Infer(request) => {
@@ -238,7 +239,8 @@ impl Party {
             }
             Next::Join(join) => self.route(join, connection),
             Next::TakeRole(request, mut place) => {
-                let handed = role::hand_out(self, &mut connection, &request, place.memory());
+                let handed = || role::hand_out(self, &mut connection, &request, place.memory());
+                let handed = caught(handed, panicked);
                 tell_refusal(&mut connection, handed)
             }
         });

@@ -18,7 +18,7 @@ use tracing::warn;
 
 use crate::admission::{self, Reservation};
 use crate::config::AllowedClient;
-use crate::error::Failure;
+use crate::error::{Failure, INTERNAL, caught};
 use crate::handshake::{self, Agreement};
 use crate::keys::no_random_bytes;
 use crate::masks::Masks;
@@ -84,9 +84,10 @@ impl Admitted {
 /// Serves one session from the client's request to its end, and records what became of it.
 pub(crate) fn serve(party: &Party, mut client: Connection, request: Infer) {
     let (name, program) = (client.name().to_string(), request.terms.program);
-    let agreed = set_up(party, &mut client, &request);
+    let panicked = || Failure::refused(INTERNAL);
+    let agreed = caught(|| set_up(party, &mut client, &request), panicked);
     let begun = tell_refusal(&mut client, agreed)
-        .and_then(|(agreement, reservation)| run(party, client, agreement, reservation));
+        .and_then(|(agreement, reservation)| caught(|| run(party, client, agreement, reservation), panicked));
     if let Err(failure) = begun {
         party.records.refused(&name, Some(&program), &failure.to_string());
     }
