@@ -282,6 +282,10 @@ pub(crate) fn admit(party: &Party, client: Fingerprint, request: Infer) -> Resul
         )));
     }
     held.check(false).map_err(Failure::Refused)?;
+    let known = weights::known(&held, &sharing, &party.memory).map_err(Failure::Refused)?;
+    let round_bits = party.round_bits(&client);
+    // Before anything is computed, or counted as a query.
+    known.outputs.check(protocol, round_bits).map_err(|error| Failure::refused(error.to_string()))?;
     let (prepared, masks) = (held.caches[LISTED].get(), party.masks.get(&held.head.upload));
     let hello = PartyHello {
         covey: COVEY_VERSION.into(),
@@ -289,10 +293,10 @@ pub(crate) fn admit(party: &Party, client: Fingerprint, request: Infer) -> Resul
         name: party.config.name.clone(),
         client: asking,
         weights_version: held.head.upload.weights_version,
-        public: weights::public_digest(&held, &sharing, &party.memory).map_err(Failure::Refused)?,
+        public: known.public,
         prepared: prepared.as_ref().map(|prepared| prepared.session),
         masks: masks.as_ref().map(|masks| masks.session),
-        round_bits: party.round_bits(&client),
+        round_bits,
         nonce: Hex::random().map_err(no_random_bytes)?,
         terms,
     };

@@ -21,7 +21,7 @@ use crate::error::NodeError;
 use crate::files;
 use crate::headed_file::{self, Format, Payload, Stamp};
 use crate::trained::Turns;
-use crate::weights::{ASSIGNMENTS, Cache};
+use crate::weights::{ASSIGNMENTS, Cache, Known};
 
 /// What a program file takes in memory while it is received or read, in lengths of it.
 pub(crate) const PROGRAM_COPIES: u64 = 4;
@@ -70,8 +70,8 @@ pub(crate) struct StoredWeights {
     path: PathBuf,
     /// Their working forms by role assignment, each once a session has needed it.
     pub caches: [Cache; ASSIGNMENTS],
-    /// Of its public parameters, once a session has needed it (`weights::public_digest`).
-    pub public: Mutex<Option<Hex<32>>>,
+    /// What sessions ask of it first, once one has needed it (`weights::known`).
+    pub known: Mutex<Option<Known>>,
     /// What the file was like when all of it was last read, and what was found.
     read: Mutex<Option<(Stamp, Result<(), String>)>>,
     /// Where the file lies once the weights are deleted, until no session uses them.
@@ -337,9 +337,9 @@ impl Writer {
 
 impl StoredWeights {
     fn new(head: Head, path: PathBuf) -> Self {
-        let (public, read, deleted) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        let (known, read, deleted) = (Mutex::default(), Mutex::default(), OnceLock::new());
         let replaced = AtomicBool::new(false);
-        StoredWeights { head, path, caches: Default::default(), public, read, deleted, replaced }
+        StoredWeights { head, path, caches: Default::default(), known, read, deleted, replaced }
     }
 
     fn file(&self) -> &Path {

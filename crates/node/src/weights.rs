@@ -14,7 +14,7 @@ use covey_protocols::served::{Part, Sharing};
 use covey_protocols::{Options, turned};
 use covey_ring::{Tensor, Word, wire};
 use covey_runtime::plan::weights_footprint;
-use covey_runtime::{Executor, Parameter, Preparation, RuntimeError};
+use covey_runtime::{Executor, Parameter, Preparation, RoundedOutputs, RuntimeError};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::{info, warn};
 use zeroize::Zeroizing;
@@ -303,12 +303,22 @@ pub(crate) fn in_components<'a>(program: &Program, turn: usize, trained: &'a [u3
 /// The sessions that a role's working form was prepared in, and its masks drawn in.
 type Kept = (Option<Hex<16>>, Option<Hex<16>>);
 
-/// The digest of the public parameters that this party holds and will compute with, which all parties compare before they do anything:
-/// their owner may have given them different words. The file is read for it where there are any, once: other sessions wait for that.
-pub(crate) fn public_digest(held: &StoredWeights, sharing: &Sharing, memory: &Arc<Memory>) -> Result<Hex<32>, String> {
-    let mut known = held.public.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(digest) = *known {
-        return Ok(digest);
+/// What a session asks of weights before it prepares them.
+#[derive(Clone)]
+pub(crate) struct Known {
+    /// The digest of the public parameters that this party holds and will compute with, which all parties compare before they do
+    /// anything: their owner may have given them different words.
+    pub public: Hex<32>,
+    /// What rounding the program's outputs takes.
+    pub outputs: Arc<RoundedOutputs>,
+}
+
+/// What a session asks of `held` first. The program is read for it, and the whole file where it has public parameters, once: other
+/// sessions wait for that.
+pub(crate) fn known(held: &StoredWeights, sharing: &Sharing, memory: &Arc<Memory>) -> Result<Known, String> {
+    let mut known = held.known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = &*known {
+        return Ok(known.clone());
     }
     let mut read = memory.shared();
     read.grow(held.program_memory(), "a program").map_err(|problem| format!("no room for {problem}"))?;
@@ -334,8 +344,8 @@ pub(crate) fn public_digest(held: &StoredWeights, sharing: &Sharing, memory: &Ar
         payload.pass(trained_bytes(held), |_| ())?;
         payload.finish()?;
     }
-    let digest = Hex(*hasher.finalize().as_bytes());
-    Ok(*known.insert(digest))
+    let public = Hex(*hasher.finalize().as_bytes());
+    Ok(known.insert(Known { public, outputs: Arc::new(RoundedOutputs::of(&program)) }).clone())
 }
 
 /// Bytes of what a training job made, behind the owner's part.

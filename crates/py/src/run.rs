@@ -8,7 +8,7 @@ use covey_protocols::kind::ProtocolKind;
 use covey_runtime::clear::{ClearRunner, Outcome};
 use covey_runtime::plan::plan_rounded;
 use covey_runtime::session::{cost_model, supports};
-use covey_runtime::{Input, Output, encode_inputs};
+use covey_runtime::{Input, Output, RoundedOutputs, encode_inputs};
 use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -125,6 +125,7 @@ pub(crate) fn plan(
     detached(py, || {
         let kind: ProtocolKind = protocol.parse()?;
         supports(kind, &program)?;
+        RoundedOutputs::of(&program).check(kind, round_bits)?;
         let costs = cost_model(kind, program.ring())?;
         let plan = plan_rounded(&program, costs, options, batch, round_bits)?;
         Ok(serde_json::to_string(&plan)?)

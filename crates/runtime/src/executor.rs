@@ -7,15 +7,14 @@ use std::time::Instant;
 use covey_operators::{Argument, Arguments, Fusion, Operand, OtherLayer, Shared};
 use covey_program::{Kind, Program, Value, ValueId};
 use covey_protocols::cost::{CHECK, Cost, Gate, WEIGHTS};
-use covey_protocols::{
-    Checked, Options, Phase, Placement, Protocol, ProtocolError, Rounding, Shaped, Truncation, WeightOf, WeightSource,
-};
+use covey_protocols::{Checked, Options, Phase, Placement, Protocol, ProtocolError, Shaped, WeightOf, WeightSource};
 use covey_ring::Tensor;
 
 use crate::RuntimeError;
 use crate::batch::check_batch;
 use crate::carried::CarriedShares;
 use crate::profile::{CHECK_NAME, Timing, WEIGHTS_NAME};
+use crate::rounding::{loses_bits, shifts};
 use crate::schedule::{Fusions, INPUTS, OUTPUTS, Schedule, Step};
 use crate::session::{self, Unsupported};
 
@@ -222,7 +221,7 @@ impl<P: Protocol + ?Sized> Executor<P> {
                 return Err(ProtocolError::Internal("the outputs of a run").into());
             };
             let output = self.program.value(*id);
-            if round_bits == 0 || output.scale == 0 {
+            if round_bits == 0 || !loses_bits(output) {
                 outputs.add(|| protocol.reveal(value, &checked))?;
             } else {
                 let rounded = outputs.add(|| rounded(protocol, value, round_bits, output.bound.bits))?;
@@ -342,7 +341,7 @@ fn check<P: Protocol + ?Sized>(protocol: &mut P, timing: &mut Timing) -> Result<
     timing.add(|| protocol.check())
 }
 
-/// The multiple of 2^`bits` nearest to each element: of one bit more first, so that adding a half passes no bound.
+/// The multiple of 2^`bits` nearest to each element.
 fn rounded<P: Protocol + ?Sized>(
     protocol: &mut P,
     x: &P::Arith,
@@ -352,10 +351,10 @@ fn rounded<P: Protocol + ?Sized>(
     let ring = protocol.ring();
     let shape = x.shape().to_vec();
     let filled = |value: i128| Tensor::new(shape.clone(), vec![ring.wrap(value); shape.iter().product()]);
-    let shift = |bits: u32, bound: u32| Truncation { bits, rounding: Rounding::Exact, bound: bound.max(bits) };
-    let halves = if bits > 1 { protocol.truncate(x, shift(bits - 1, bound))? } else { x.clone() };
+    let (first, second) = shifts(bits, bound);
+    let halves = first.map_or_else(|| Ok(x.clone()), |shift| protocol.truncate(x, shift))?;
     let raised = protocol.add_public(&halves, &filled(1))?;
-    let units = protocol.truncate(&raised, shift(1, bound.saturating_sub(bits - 1) + 1))?;
+    let units = protocol.truncate(&raised, second)?;
     protocol.mul_public(&units, &filled(1 << bits))
 }
 

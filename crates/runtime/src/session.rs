@@ -38,7 +38,7 @@ pub fn cost_model(kind: ProtocolKind, ring: Ring) -> Result<CostModel, Unsupport
 }
 
 /// The protocol among servers; `None` for what runs in one process.
-fn served(kind: ProtocolKind, ring: Ring) -> Result<Option<ServedWords>, Unsupported> {
+pub(crate) fn served(kind: ProtocolKind, ring: Ring) -> Result<Option<ServedWords>, Unsupported> {
     match kind.served(ring) {
         None if kind != ProtocolKind::Clear => {
             Err(Unsupported::Ring { protocol: kind.name(), ring, rings: kind.rings() })
@@ -69,6 +69,23 @@ pub enum Unsupported {
         protocol: &'static str,
         /// The operation, with the way out.
         what: String,
+    },
+    /// Outputs rounded by so many bits.
+    #[error(
+        "round_bits is {round_bits}, and {protocol} rounds output '{output}' in {ring} by {most}: lower round_bits, which parties set in the \
+         client's entry, or compile with a larger ring"
+    )]
+    Rounding {
+        /// The protocol.
+        protocol: &'static str,
+        /// The output.
+        output: String,
+        /// The program's ring.
+        ring: Ring,
+        /// Bits that the output was to lose.
+        round_bits: u32,
+        /// Those that it can lose.
+        most: String,
     },
 }
 

@@ -1,9 +1,11 @@
 //! What an operator may grant a client: so many samples, rounded so much.
 
 use covey_messages::PhaseMessage::{Joint, Online};
+use covey_program::{ProgramBuilder, Weights, op};
+use covey_protocols::kind::ProtocolKind;
 use covey_ring::Ring;
 
-use crate::common::{CLIENTS, Cluster, NAMES, cnn, expected, images, infer_and_compare, message};
+use crate::common::{CLIENTS, Cluster, Model, NAMES, cnn, expected, images, infer_and_compare, message};
 
 /// A cluster whose data owner has `lines` in its entry at each party.
 fn granting(lines: [&str; 3]) -> Cluster {
@@ -56,4 +58,45 @@ fn parties_that_round_differently_refuse() {
     cluster.share(&model);
     let refusal = cluster.refused(&model);
     assert!(refusal.contains("output rounding") && refusal.contains("round_bits"), "{refusal}");
+}
+
+/// Before a run computes anything, and before samples of a client are counted.
+#[test]
+fn more_rounding_than_the_ring_takes_is_refused_when_a_session_opens() {
+    let mut cluster = Cluster::of(ProtocolKind::TwoParty);
+    let mut builder = ProgramBuilder::new("relu", Ring::Pow2(16));
+    let image = builder.input("image", &[1, 8, 8], 8);
+    builder.bound(image, 9);
+    builder.range(image, -1.0, 1.0);
+    let y = builder.node("relu", op::Relu, &[image]);
+    builder.output(y);
+    let program = builder.build().unwrap();
+    let model = Model { weights: Weights::new(&program, Default::default()).unwrap(), program };
+    let mut shared = false;
+    for round_bits in [24, 16, 15, 6] {
+        for (party, name) in NAMES[..2].iter().enumerate() {
+            let lines = format!("queries = 2\nround_bits = {round_bits}\n");
+            cluster.write(&format!("{name}.toml"), &(cluster.party_toml(party, &CLIENTS) + &lines));
+            cluster.start_party(party);
+        }
+        if !std::mem::replace(&mut shared, true) {
+            cluster.share(&model);
+        }
+        if round_bits > 15 {
+            let refusal = cluster.refused(&model);
+            let due = format!(
+                "round_bits is {round_bits}, and two-party rounds output 'relu:0' in Z_2^16 by 1 to 15 bits: lower"
+            );
+            assert!(refusal.contains(&due), "{refusal}");
+        } else {
+            let mut session = cluster.open(&model).unwrap();
+            let input = images(1, 1);
+            let half = 1 << (round_bits - 1);
+            let due: Vec<i64> =
+                expected(&model, &input).iter().map(|v| ((v + half) >> round_bits) << round_bits).collect();
+            assert_eq!(session.infer(Joint, &[input], &mut |_| {}).unwrap().outputs[0].integers, due);
+            session.close();
+        }
+        (0..2).for_each(|party| cluster.stop_party(party));
+    }
 }

@@ -11,12 +11,13 @@ use covey_protocols::kind::ProtocolKind;
 use covey_protocols::quad::Quad;
 use covey_protocols::served::Served;
 use covey_protocols::trio::Trio;
+use covey_protocols::two_party::TwoParty;
 use covey_protocols::{Options, Phase, ProtocolError};
 use covey_ring::{Ring, Tensor};
 use covey_runtime::clear::{ClearRunner, run_clear};
-use covey_runtime::plan::plan;
+use covey_runtime::plan::{plan, plan_rounded};
 use covey_runtime::session::supports;
-use covey_runtime::{Fusions, Profile, RuntimeError, Schedule, check_batch};
+use covey_runtime::{Fusions, Profile, RoundedOutputs, RuntimeError, Schedule, check_batch};
 
 const RING: Ring = Ring::Pow2(32);
 
@@ -266,4 +267,58 @@ fn trio_and_quad_refuse_by_name_what_they_cannot_do() {
     let out = run_clear(&odd, &none, &[x]).unwrap();
     assert_eq!(Ring::Odd(1_000_003).signed(out.outputs[0].data()[0]), -3);
     assert!("quintet".parse::<ProtocolKind>().unwrap_err().to_string().contains("'quintet' is not known"));
+}
+
+/// Every bound and number of bits, in rings of each protocol: planned where it is admitted, and one line where it is not.
+#[test]
+fn outputs_are_rounded_by_what_the_ring_takes() {
+    let rings = [
+        (ProtocolKind::TwoParty, CostModel::of::<TwoParty<u32>>(), Ring::Pow2(16)),
+        (ProtocolKind::TwoParty, CostModel::of::<TwoParty<u32>>(), Ring::Odd(65_521)),
+        (ProtocolKind::Trio, CostModel::of::<Trio<u32>>(), Ring::Pow2(32)),
+        (ProtocolKind::Quad, CostModel::of::<Quad<u64>>(), Ring::Pow2(64)),
+        (ProtocolKind::Clear, CostModel::of::<Clear>(), Ring::Pow2(16)),
+    ];
+    for (kind, model, ring) in rings {
+        let program = |bound: u32| {
+            let mut b = ProgramBuilder::new("rounded", ring);
+            let x = b.input("x", &[4], 8);
+            b.bound(x, bound);
+            let y = b.node("y", op::Relu, &[x]);
+            b.output(y);
+            Arc::new(b.build().unwrap())
+        };
+        let held = |bound: &u32| (1_i128 << bound) - 1 <= ring.signed_range().1.into();
+        for bound in (1..ring.bits()).filter(held) {
+            let program = program(bound);
+            let outputs = RoundedOutputs::of(&program);
+            for bits in 1..ring.bits() + 9 {
+                match outputs.check(kind, bits) {
+                    Ok(()) => drop(plan_rounded(&program, model, Options::default(), 1, bits).unwrap()),
+                    Err(error) => {
+                        let line = error.to_string();
+                        let due = format!("round_bits is {bits}, and {kind} rounds output 'y:0' in {ring} by ");
+                        assert!(line.starts_with(&due) && line.contains("lower round_bits"), "{line}");
+                    }
+                }
+            }
+        }
+    }
+    let line = |bound: u32, bits: u32, scale: u32| {
+        let mut b = ProgramBuilder::new("rounded", Ring::Pow2(16));
+        let x = b.input("x", &[4], scale);
+        b.bound(x, bound);
+        let y = b.node("y", op::Relu, &[x]);
+        b.output(y);
+        RoundedOutputs::of(&b.build().unwrap()).check(ProtocolKind::TwoParty, bits).map_err(|error| error.to_string())
+    };
+    // The shift is by one bit less, and at most l − 2.
+    assert_eq!(line(9, 15, 4), Ok(()));
+    assert!(line(9, 16, 4).unwrap_err().contains("by 1 to 15 bits: "));
+    assert!(line(9, 24, 4).unwrap_err().contains("by 1 to 15 bits: "));
+    // The largest value would be rounded up to 2^15, beyond the ring.
+    assert_eq!(line(14, 4, 4), Ok(()));
+    assert!(line(15, 4, 4).unwrap_err().contains("by no bits: "));
+    // Class numbers are not rounded.
+    assert_eq!(line(9, 24, 0), Ok(()));
 }

@@ -1,0 +1,75 @@
+//! Outputs that lose low bits before they open.
+
+use covey_program::{Program, Value};
+use covey_protocols::kind::{Properties, ProtocolKind, ServedWords};
+use covey_protocols::{Rounding, Truncation};
+use covey_ring::Ring;
+
+use crate::session::{Unsupported, served};
+
+/// Whether an output is rounded for clients whose outputs lose bits: all are but class numbers.
+pub(crate) fn loses_bits(output: &Value) -> bool {
+    output.scale != 0
+}
+
+/// The shifts that round values below 2^`bound` to multiples of 2^`bits`, of all bits but one first, so that adding a half passes no bound.
+pub(crate) fn shifts(bits: u32, bound: u32) -> (Option<Truncation>, Truncation) {
+    let shift = |bits: u32, bound: u32| Truncation { bits, rounding: Rounding::Exact, bound: bound.max(bits) };
+    let first = (bits > 1).then(|| shift(bits - 1, bound));
+    (first, shift(1, bound.saturating_sub(bits - 1) + 1))
+}
+
+/// What it takes to round the outputs of a program: its ring, and the name and bound of each output that loses bits.
+#[derive(Clone, Debug)]
+pub struct RoundedOutputs {
+    ring: Ring,
+    outputs: Vec<(String, u32)>,
+}
+
+impl RoundedOutputs {
+    /// Those of `program`.
+    pub fn of(program: &Program) -> Self {
+        let values = program.outputs().iter().map(|&id| program.value(id)).filter(|value| loses_bits(value));
+        RoundedOutputs {
+            ring: program.ring(),
+            outputs: values.map(|value| (value.name.clone(), value.bound.bits)).collect(),
+        }
+    }
+
+    /// Refuses, before anything is sent or counted, to round by more bits than `kind` can in the ring.
+    ///
+    /// # Errors
+    /// If an output cannot be rounded to multiples of 2^`round_bits`, or the protocol does not compute in the ring.
+    pub fn check(&self, kind: ProtocolKind, round_bits: u32) -> Result<(), Unsupported> {
+        if round_bits == 0 {
+            return Ok(());
+        }
+        let properties = served(kind, self.ring)?.map(|protocol| match protocol {
+            ServedWords::Narrow(protocol) => protocol.properties(),
+            ServedWords::Wide(protocol) => protocol.properties(),
+        });
+        for (output, bound) in &self.outputs {
+            let takes = |bits: u32| self.takes(properties.as_ref(), bits, *bound);
+            if takes(round_bits) {
+                continue;
+            }
+            let bits: Vec<u32> = (1..=self.ring.bits()).filter(|&bits| takes(bits)).collect();
+            let most = match bits[..] {
+                [] => "no bits".into(),
+                [one] => format!("{one} bit(s) alone"),
+                [least, .., most] => format!("{least} to {most} bits"),
+            };
+            let (protocol, output, ring) = (kind.name(), output.clone(), self.ring);
+            return Err(Unsupported::Rounding { protocol, output, ring, round_bits, most });
+        }
+        Ok(())
+    }
+
+    fn takes(&self, properties: Option<&Properties>, bits: u32, bound: u32) -> bool {
+        // The largest value may be rounded up to 2^bound.
+        let fits = bits > bound || bound < 64 && 1_i128 << bound <= self.ring.signed_range().1.into();
+        let (first, second) = shifts(bits, bound);
+        let admits = |shift: Truncation| properties.is_none_or(|of| (of.admits_shift)(self.ring, shift));
+        bits < self.ring.bits() && fits && first.is_none_or(admits) && admits(second)
+    }
+}
