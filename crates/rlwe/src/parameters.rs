@@ -13,10 +13,10 @@ use crate::residues::{Encoder, Fraction, Fractions, Lift, Merged};
 use crate::wire;
 
 /// Degree N, bits of a prime and number of primes, from the fewest bytes. `tools/security.py` estimates the security of each.
-const SETS: [(usize, u32, usize); 4] = [(4096, 50, 2), (4096, 36, 3), (8192, 50, 3), (8192, 50, 4)];
+const SETS: [(usize, u32, usize); 4] = [(4096, 50, 2), (4096, 35, 3), (8192, 50, 3), (8192, 50, 4)];
 
 /// Digits of a residue in the gadget of Galois keys, by set: the fewest that leave room for the widest rings of the set.
-const DIGITS: [usize; SETS.len()] = [2, 2, 3, 3];
+const DIGITS: [usize; SETS.len()] = [2, 3, 3, 3];
 
 /// The first primes of a set, modulo whose product responses are merged.
 pub(crate) const MERGED_PRIMES: usize = 2;

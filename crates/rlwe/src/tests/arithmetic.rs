@@ -62,6 +62,20 @@ fn encoding_rounds_as_the_dither_says() {
     }
 }
 
+/// The caps are those of ePrint 2024/463 for 128 bits (classical) and ternary secrets, as in `tools/security.py`.
+#[test]
+fn no_modulus_exceeds_the_cap_of_its_degree() {
+    for set in ParameterSet::all() {
+        let cap = match set.degree() {
+            4096 => 106,
+            8192 => 214,
+            degree => panic!("no cap is known for N = {degree}"),
+        };
+        let q = modulus(set.transforms());
+        assert!(q.bits() <= cap, "N = {}: {} bits", set.degree(), q.bits());
+    }
+}
+
 #[test]
 fn rings_that_share_a_factor_with_the_modulus_take_another_set() {
     let primes: Vec<u64> = ParameterSet::all().next().unwrap().primes().collect();

@@ -50,7 +50,7 @@ impl Draws {
 
 /// Sets of a degree at which products by schoolbook are quick.
 fn small_sets() -> impl Iterator<Item = &'static ParameterSet> {
-    const SETS: [(u32, usize, usize); 4] = [(50, 2, 2), (36, 3, 2), (50, 3, 3), (50, 4, 3)];
+    const SETS: [(u32, usize, usize); 4] = [(50, 2, 2), (35, 3, 3), (50, 3, 3), (50, 4, 3)];
     static MADE: [OnceLock<ParameterSet>; SETS.len()] = [const { OnceLock::new() }; SETS.len()];
     let sets = MADE.iter().zip(SETS);
     sets.map(|(made, (bits, count, digits))| made.get_or_init(|| ParameterSet::new(256, bits, count, digits)))
