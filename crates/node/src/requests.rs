@@ -143,7 +143,7 @@ impl Visitor for Runs<'_> {
 
     fn served<W: Word>(self, protocol: &dyn ServedProtocol<W>) -> Self::Output {
         let (mut under_way, counts) = (None, Counts { streams: self.streams, records: self.records });
-        // What panics outside of a lane is over for all, too.
+        // A panic outside of a lane ends the session for all, too.
         let ended = guarded(self.streams, || self.serve(protocol, &mut under_way, counts));
         counts.take();
         let request = under_way.map(|(request, since)| (request, since.elapsed()));

@@ -70,7 +70,7 @@ pub(crate) struct StoredWeights {
     path: PathBuf,
     /// Their working forms by role assignment, each once a session has needed it.
     pub caches: [Cache; ASSIGNMENTS],
-    /// What sessions ask of it first, once one has needed it (`weights::known`).
+    /// Answers that sessions need of it first, once one has asked (`weights::known`).
     pub known: Mutex<Option<Known>>,
     /// What the file was like when all of it was last read, and what was found.
     read: Mutex<Option<(Stamp, Result<(), String>)>>,

@@ -303,17 +303,17 @@ pub(crate) fn in_components<'a>(program: &Program, turn: usize, trained: &'a [u3
 /// The sessions that a role's working form was prepared in, and its masks drawn in.
 type Kept = (Option<Hex<16>>, Option<Hex<16>>);
 
-/// What a session asks of weights before it prepares them.
+/// Answers that a session needs of weights before it prepares them.
 #[derive(Clone)]
 pub(crate) struct Known {
     /// The digest of the public parameters that this party holds and will compute with, which all parties compare before they do
     /// anything: their owner may have given them different words.
     pub public: Hex<32>,
-    /// What rounding the program's outputs takes.
+    /// For the rounding of outputs.
     pub outputs: Arc<RoundedOutputs>,
 }
 
-/// What a session asks of `held` first. The program is read for it, and the whole file where it has public parameters, once: other
+/// Answers that a session needs of `held` first. The program is read for it, and the whole file where it has public parameters, once: other
 /// sessions wait for that.
 pub(crate) fn known(held: &StoredWeights, sharing: &Sharing, memory: &Arc<Memory>) -> Result<Known, String> {
     let mut known = held.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -19,7 +19,7 @@ pub(crate) fn shifts(bits: u32, bound: u32) -> (Option<Truncation>, Truncation) 
     (first, shift(1, bound.saturating_sub(bits - 1) + 1))
 }
 
-/// What it takes to round the outputs of a program: its ring, and the name and bound of each output that loses bits.
+/// All that rounding the outputs of a program depends on: its ring, and the name and bound of each output that loses bits.
 #[derive(Clone, Debug)]
 pub struct RoundedOutputs {
     ring: Ring,
