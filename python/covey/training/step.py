@@ -12,7 +12,7 @@ from covey.errors import ModelError, NodeError, OptionError
 from covey.importers.source import Source, examine, is_torch
 from covey.inputs import listed
 from covey.interval import Array
-from covey.ir import DType, Graph, Value
+from covey.ir import DType, Graph, Node, Value
 from covey.ops.add import Add
 from covey.ops.dropout import Dropout
 from covey.passes import recognise
@@ -22,6 +22,7 @@ from covey.passes.pool_before_relu import pool_before_relu
 from covey.passes.relu_before_moves import relu_before_moves
 from covey.training.builder import Builder
 from covey.training.differentiate import differentiate
+from covey.training.ending import scores_of
 from covey.training.losses import LABELS, Loss, loss_of
 from covey.training.opening import LOSS, RIGHT, Sum, output_name, summed
 from covey.training.optimizers import Next, Optimizer, Variable
@@ -114,9 +115,9 @@ def make(
     build.graph.reserved = {LABELS, *(f"{OPENED}{name}" for name in found.tensors)}
     build.batch_statistics = batch_norm == "train"
     build.stochastic_rounding = stochastic_rounding
-    stacked = _Stacking(build, model, every, seen)
+    stacked = _Stacking(build, model, every, seen, scores_of(model, loss))
     scores = stacked.run()
-    _check_loss(loss, model, scores)
+    _check_loss(loss, scores)
     with build.at("loss", loss, "loss"):
         made = emit_loss(build, scores)
     gradients = differentiate(build, {scores.name: made.gradient})
@@ -163,18 +164,23 @@ def _check_inputs(model: Graph) -> None:
             raise OptionError(f"the model has an input '{name}', which names something else in training: rename it")
 
 
-def _check_loss(loss: str, model: Graph, scores: Value) -> None:
+def _check_loss(loss: str, scores: Value) -> None:
     if loss == "cross-entropy" and len(scores.shape) < 2:
         raise OptionError(f"cross-entropy needs scores of classes: the output '{scores.name}' is one number a sample")
-    if model.postprocess and loss != "cross-entropy":
-        raise OptionError(f"the model ends in Softmax, which {loss} does not take: train it with cross-entropy")
 
 
 class _Stacking:
     """The forward part of a step: the model's nodes on minibatches, what is trained as activations."""
 
-    def __init__(self, build: Builder, model: Graph, every: dict[str, Array], seen: dict[str, View | Part]) -> None:
-        self.build, self.model, self.every, self.seen = build, model, every, seen
+    def __init__(
+        self,
+        build: Builder,
+        model: Graph,
+        every: dict[str, Array],
+        seen: dict[str, View | Part],
+        left_out: Node | None = None,
+    ) -> None:
+        self.build, self.model, self.every, self.seen, self.left_out = build, model, every, seen, left_out
         self.variables: dict[str, Value] = {}
         self.known: dict[str, Value] = {}
 
@@ -188,6 +194,9 @@ class _Stacking:
                 build.graph.classes[name] = classes if len(classes) == 1 else classes * build.count
         build.graph.truths.update(model.truths)
         for node in model.nodes:
+            if node is self.left_out:
+                self.known[node.output] = self._operand(node.inputs[0])
+                continue
             with build.at(node.name, node.source_op, node.output):
                 inputs = [self._operand(name) for name in node.inputs]
                 result = node.op.stacked(build, *inputs)
