@@ -167,6 +167,42 @@ def test_an_input_of_a_name_that_training_has_is_refused() -> None:
         compiled(Input(5, CLASSES).eval(), table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
 
 
+class Embedded(nn.Module):
+    """The sum of a table's rows, one of them padding, and a layer."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Embedding(6, 4, padding_idx=1, **options), nn.Linear(4, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(self.table(x).sum(1))
+
+
+def texts() -> Data:
+    tokens = words()[0]
+    tokens[:, 2] = 1
+    return tokens, np.random.default_rng(5).integers(0, CLASSES, len(tokens))
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_the_row_for_padding_has_no_gradient(decay: float) -> None:
+    torch.manual_seed(0)
+    module = Embedded().eval()
+    with torch.no_grad():
+        module.table.weight[1] = 0.5
+    example = torch.zeros(2, 3, dtype=torch.long)
+    job = compiled(module, texts(), optimizer=covey.SGD(0.3, decay), example_inputs=example)
+    found = trained(job, texts())
+    near(found, due(module, texts(), F.cross_entropy, lambda p: torch.optim.SGD(p, 0.3, weight_decay=decay)))
+
+
+def test_gradients_by_frequency_are_refused_where_the_table_is_trained() -> None:
+    module, example = Embedded(scale_grad_by_freq=True).eval(), torch.zeros(2, 3, dtype=torch.long)
+    with pytest.raises(covey.CoveyError, match=r"scale_grad_by_freq.*; freeze its table, or train it without"):
+        compiled(module, texts(), optimizer=SGD, example_inputs=example)
+    compiled(module, texts(), optimizer=SGD, example_inputs=example, freeze=["table.*"])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_numbers_too_coarse_to_train_are_named(dtype: str) -> None:
     kind = getattr(torch, dtype)

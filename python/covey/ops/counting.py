@@ -21,7 +21,7 @@ from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
 from covey.ops.sub import Sub
 from covey.ops.transpose import Transpose
-from covey.ops.whole_numbers import Lookup, Number
+from covey.ops.whole_numbers import BY_FREQUENCY, PADDING, Lookup, Number
 
 MOST_NUMBERS = 4096
 """A number is compared with no more than so many."""
@@ -63,7 +63,8 @@ def look_up_counted(node: OnnxNode, numbers: Value, table: Array, span: Interval
     along = [*(range(size) for size in numbers.shape), [ABSENT, *range(count - 1)]]
     before = node.emit(pick(up_to.shape, along), [up_to], output=f"{name}.before", dtype=DType.BOOL)
     one_hot = node.emit(Sub(), [up_to, before], output=f"{name}.one_hot", dtype=DType.BOOL)
-    node.emit(Lookup(), [one_hot, node.parameter(table[low : high + 1], f"{node.inputs[0]}.counted")])
+    lookup = Lookup(int(node.attribute(PADDING, -1)) - low, bool(node.attribute(BY_FREQUENCY, 0)))
+    node.emit(lookup, [one_hot, node.parameter(table[low : high + 1], f"{node.inputs[0]}.counted")])
     node.note("a comparison with every number there may be, and one-hot rows times the table")
 
 

@@ -6,6 +6,7 @@ shared and writes them as products of one-hot rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.affine import Affine
 from covey.ops.dense import Dense
+from covey.ops.gather import ABSENT
 from covey.ops.reshape import Reshape
 from covey.ops.transpose import Transpose
 
@@ -51,7 +53,10 @@ class Encode(Op):
 
 @dataclass(frozen=True)
 class Take(Op):
-    """The rows of a table [K, M] at numbers from 0 to K - 1."""
+    """The rows of a table [K, M] at numbers from 0 to K - 1; see `Lookup` on what training makes of them."""
+
+    padding: int = -1
+    by_frequency: bool = False
 
     def shape(self, *inputs: Value) -> Shape:
         return (*inputs[0].shape, inputs[1].shape[1])
@@ -125,7 +130,13 @@ class Number(Op):
 
 @dataclass(frozen=True)
 class Lookup(Dense):
-    """A dense layer on one-hot rows at scale 0: each row of the result is one of the weight's, exactly."""
+    """A dense layer on one-hot rows at scale 0: each row of the result is one of the weight's, exactly.
+
+    Training moves no `padding` row. It has no gradients divided `by_frequency`, as PyTorch's scale_grad_by_freq asks.
+    """
+
+    padding: int = -1
+    by_frequency: bool = False
 
     widens = False
 
@@ -141,6 +152,20 @@ class Lookup(Dense):
         )
         return found + inputs[2] if len(inputs) > 2 else found
 
+    def gradient(
+        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
+    ) -> Sequence[Value | None]:
+        if self.by_frequency:
+            raise build.unsupported(
+                "it divides gradients by how often numbers occur (scale_grad_by_freq)",
+                "freeze its table, or train it without",
+            )
+        rows, *others = inputs
+        if self.padding >= 0:
+            kept = [ABSENT if number == self.padding else number for number in range(rows.shape[-1])]
+            rows = build.pick_along(rows, len(rows.shape) - 1, kept)
+        return super().gradient(build, [rows, *others], result, gradient)
+
     def lower(self, low: Lowering, node: Node) -> Lowered:
         scale = max(low.scale_of(name) for name in node.inputs[1:])
         operands = [low.value(node.inputs[0]), *(low.parameter(node, name, scale) for name in node.inputs[1:])]
@@ -154,6 +179,10 @@ class Lookup(Dense):
         )
 
 
+PADDING, BY_FREQUENCY = "covey_padding", "covey_by_frequency"
+"""Attributes that Gather has here alone, where it is imported from an embedding for training."""
+
+
 def look_up(node: OnnxNode) -> None:
     """Gather with a constant table and secret indices."""
     numbers = node.whole_numbers(1, "indices")
@@ -162,12 +191,13 @@ def look_up(node: OnnxNode) -> None:
         raise node.unsupported(
             "it takes columns of a table by secret indices", "transpose the table and gather along its axis 0"
         )
+    take = Take(int(node.attribute(PADDING, -1)), bool(node.attribute(BY_FREQUENCY, 0)))
     rest = table.shape[1:]
     rows = node.parameter(table.reshape(len(table), -1), node.inputs[0])
     if len(rest) == 1:
-        node.emit(Take(), [numbers, rows])
+        node.emit(take, [numbers, rows])
     else:
-        taken = node.emit(Take(), [numbers, rows], output=f"{node.outputs[0]}.rows")
+        taken = node.emit(take, [numbers, rows], output=f"{node.outputs[0]}.rows")
         node.emit(Reshape((*numbers.shape, *rest)), [taken])
     node.note("one-hot rows, which the client shares, times the table")
 
@@ -200,7 +230,12 @@ def _one_hot(node: OnnxNode) -> None:
 @from_torch("aten.embedding.default")
 def _embedding_aten(node: TorchNode) -> None:
     node.ignore("padding_idx", "scale_grad_by_freq", "sparse")
-    node.become("Gather", node.operand("weight"), node.activation("indices"), axis=0)
+    training: dict[str, int] = {}
+    if node.scope.trained:
+        if node.has("padding_idx"):
+            (training[PADDING],) = node.integers("padding_idx")
+        training[BY_FREQUENCY] = int(bool(node.argument("scale_grad_by_freq")))
+    node.become("Gather", node.operand("weight"), node.activation("indices"), axis=0, **training)
 
 
 @from_torch("aten.one_hot.default")

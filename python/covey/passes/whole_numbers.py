@@ -75,7 +75,7 @@ class _Input:
         graph.nodes.insert(0, Node(self.value.name, "Input", encode, [self.value.name], self.encoded.name))
         for node, places in self.readers:
             if isinstance(node.op, Take):
-                self._take(node, places)
+                self._take(node, node.op, places)
             elif isinstance(node.op, OneHot):
                 self._one_hot(node, places, node.op.depth)
             elif isinstance(node.op, Truth):
@@ -85,12 +85,13 @@ class _Input:
             else:
                 self._number(node, places)
 
-    def _take(self, node: Node, places: Places) -> None:
+    def _take(self, node: Node, take: Take, places: Places) -> None:
         name = node.inputs[1]
         width = int(self.counts[places.ravel()].max())
         if width < len(self.graph.parameters[name]):
             name = self.graph.add_parameter(f"{name}.first", self.graph.parameters[name][:width]).name
-        node.op, node.inputs = Lookup(), [self._rows(node, places, width).name, name]
+        lookup = Lookup(take.padding, take.by_frequency)
+        node.op, node.inputs = lookup, [self._rows(node, places, width).name, name]
 
     def _one_hot(self, node: Node, places: Places, depth: int) -> None:
         rows = self._rows(node, places, depth)
