@@ -49,7 +49,9 @@ def test_a_sigmoid_at_the_end_is_that_of_the_loss(outputs: int, end: Callable[[A
     near(trained(job, (x, labels)), due(module, (x, labels), binary))
     served = compiled(module, (x, labels), serve=True, **options).served
     assert served is not None
-    assert any(node["computes"] == "Table" for node in covey.Program(served.program_bytes).nodes), "it keeps the Sigmoid"
+    assert any(node["computes"] == "Table" for node in covey.Program(served.program_bytes).nodes), (
+        "it keeps the Sigmoid"
+    )
 
 
 def test_mse_takes_what_a_sigmoid_returns() -> None:

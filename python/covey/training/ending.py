@@ -19,8 +19,8 @@ BINARY, CLASSES = "binary-cross-entropy", "cross-entropy"
 def scores_of(model: Graph, loss: str) -> Node | None:
     """The Sigmoid at a model's end that is left out, as binary-cross-entropy has one of its own; None where none is.
 
-    Nothing else reads it: one output is all that a model has here. A Softmax over the last dimension is left out already. Raises `OptionError` where the loss would take probabilities
-    for scores.
+    Nothing else reads it: one output is all that a model has here. A Softmax over the last dimension is left out
+    already. Raises `OptionError` where the loss would take probabilities for scores.
     """
     (name,) = model.outputs
     if name in model.postprocess:
@@ -52,7 +52,7 @@ def _refuse(node: Node, loss: str) -> None:
 
 
 def _is_of_probabilities(op: Clip) -> bool:
-    return op.low is not None and op.high is not None and 0 <= op.low and op.high <= 1
+    return op.low is not None and op.high is not None and op.low >= 0 and op.high <= 1
 
 
 def _ends(model: Graph, name: str) -> list[Node]:
