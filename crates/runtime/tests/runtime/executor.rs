@@ -285,6 +285,7 @@ fn outputs_are_rounded_by_what_the_ring_takes() {
             let x = b.input("x", &[4], 8);
             b.bound(x, bound);
             let y = b.node("y", op::Relu, &[x]);
+            b.bound(y, bound);
             b.output(y);
             Arc::new(b.build().unwrap())
         };
@@ -309,6 +310,7 @@ fn outputs_are_rounded_by_what_the_ring_takes() {
         let x = b.input("x", &[4], scale);
         b.bound(x, bound);
         let y = b.node("y", op::Relu, &[x]);
+        b.bound(y, bound);
         b.output(y);
         RoundedOutputs::of(&b.build().unwrap()).check(ProtocolKind::TwoParty, bits).map_err(|error| error.to_string())
     };
