@@ -110,16 +110,16 @@ def test_forms(form: str, tmp_path: Path) -> None:
     onnx.checker.check_model(load_onnx(model))
 
 
-def small(*nodes: onnx.NodeProto, **constants: npt.NDArray[Any]) -> onnx.ModelProto:
+def small(*nodes: onnx.NodeProto, opset: int = 17, **constants: npt.NDArray[Any]) -> onnx.ModelProto:
     """From x to y, four numbers a sample."""
     initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", "M"])]
     graph = helper.make_graph(list(nodes), "small", inputs, outputs, initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-def pair(zero: npt.NDArray[Any], scale: float = 0.5, other: float | None = None) -> onnx.ModelProto:
+def pair(zero: npt.NDArray[Any], scale: float = 0.5, other: float | None = None, opset: int = 17) -> onnx.ModelProto:
     """To integers and back."""
     return small(
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="to"),
@@ -127,6 +127,7 @@ def pair(zero: npt.NDArray[Any], scale: float = 0.5, other: float | None = None)
         s=np.array(scale, np.float32),
         t=np.array(scale if other is None else other, np.float32),
         z=zero,
+        opset=opset,
     )
 
 
@@ -138,7 +139,8 @@ def test_numbers_end_where_integers_do() -> None:
         (np.array(0, np.int8), -64.0, 63.5),
         (np.array(100, np.uint8), -50.0, 77.5),
     ]:
-        np.testing.assert_allclose(computed(pair(zero), x), np.clip(x, low, high), atol=0.1)
+        for opset in (10, 17):
+            np.testing.assert_allclose(computed(pair(zero, opset=opset), x), np.clip(x, low, high), atol=0.1)
     # Read on another grid, integers stand for other numbers.
     np.testing.assert_allclose(computed(pair(np.array(0, np.uint8), 0.5, 1.0), x), 2 * np.clip(x, 0, 127.5), atol=0.2)
 

@@ -89,7 +89,7 @@ def load(source: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
             onnx.checker.check_model(model)
     except Exception as error:  # the checker raises several kinds
         raise ModelError(f"{where} is not a valid ONNX model ({_first_line(error)}): export it again") from None
-    return dequantised(model)
+    return dequantised(model, opset)
 
 
 def import_model(source: str | os.PathLike[str] | onnx.ModelProto, name: str | None = None) -> Graph:

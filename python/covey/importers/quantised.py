@@ -44,13 +44,13 @@ class Grid:
         return ((integers.astype(np.float64) - self.zero) * self.scale).astype(np.float32)
 
 
-def dequantised(model: onnx.ModelProto) -> onnx.ModelProto:
+def dequantised(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model without quantised tensors, if it has any. Raises `UnsupportedError` where integers are used as such."""
     if not any(node.op_type in _WRITTEN for node in model.graph.node):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    _Rewriter(copy).run()
+    _Rewriter(copy, opset).run()
     return copy
 
 
@@ -61,6 +61,7 @@ class _NotKnownError(Exception):
 @dataclass
 class _Rewriter:
     model: onnx.ModelProto
+    opset: int
     constants: dict[str, Array] = field(default_factory=dict)
     grids: dict[str, Grid] = field(default_factory=dict)
     """The quantised activations."""
@@ -180,9 +181,13 @@ class _Rewriter:
         if grid.scale <= 0:
             raise _NotKnownError
         least, most = _ends(kind)
-        ends = [np.array((end - grid.zero) * grid.scale, np.float32) for end in (least, most)]
-        bounds = [self.store(f"{output}.{side}", end) for side, end in zip(("low", "high"), ends, strict=True)]
-        self.write(node, "Clip", [name, *bounds], output)
+        ends = [float(np.float32((end - grid.zero) * grid.scale)) for end in (least, most)]
+        if self.opset < 11:
+            self.write(node, "Clip", [name], output, min=ends[0], max=ends[1])
+        else:
+            sides = zip(("low", "high"), ends, strict=True)
+            bounds = [self.store(f"{output}.{side}", np.array(end, np.float32)) for side, end in sides]
+            self.write(node, "Clip", [name, *bounds], output)
         self.grids[output] = grid
 
 
