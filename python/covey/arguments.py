@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any
-
-import numpy as np
 
 from covey.errors import OptionError
 
@@ -28,7 +27,7 @@ FLAGS = ("inner_layer", "inter_linear", "preprocess_linear")
 
 def check_number(name: str, value: Any, least: int = 0, most: int | None = None) -> None:
     """Refuse what is no whole number in [least, most]. Raises `OptionError`."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not whole or value < least or value > (MOST if most is None else most):
         span = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise OptionError(f"{name} is {value!r}: use a whole number {span}")
@@ -36,7 +35,7 @@ def check_number(name: str, value: Any, least: int = 0, most: int | None = None)
 
 def check_real(name: str, value: Any, least: float = 0.0, most: float = math.inf) -> None:
     """Refuse what is no real number in [least, most], such as a text or NaN. Raises `OptionError`."""
-    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    real = isinstance(value, Real) and not isinstance(value, bool)
     if not real or not least <= value <= most:
         span = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
         raise OptionError(f"{name} is {value!r}: use a number {span}")
@@ -45,7 +44,8 @@ def check_real(name: str, value: Any, least: float = 0.0, most: float = math.inf
 def check_flags(**flags: Any) -> None:
     """Refuse what is neither True nor False, such as "no", which Python takes for true. Raises `OptionError`."""
     for name, value in flags.items():
-        if not isinstance(value, bool | np.bool_):
+        # NumPy's are no subclass, and commands that import this file do without NumPy.
+        if not isinstance(value, bool) and getattr(getattr(value, "dtype", None), "kind", "") != "b":
             raise OptionError(f"{name} is {value!r}: use True or False")
 
 

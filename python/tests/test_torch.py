@@ -356,7 +356,7 @@ REFUSED: dict[str, tuple[Any, tuple[int, ...], str]] = {
     "batch": (lambda m, x: x.permute(1, 0), VECTOR, "it moves the batch"),
     "statistics": (lambda m, x: functional.batch_norm(x, None, None, training=True), VECTOR, "statistics"),
     "training": (lambda m, x: functional.dropout(x, 0.5, training=True), VECTOR, "call eval()"),
-    "argument": (lambda m, x: torch.div(x, 2, rounding_mode="floor"), VECTOR, "'rounding_mode' is not supported"),
+    "argument": (lambda m, x: torch.cdist(x[:, None], x[:, None], p=3.0), VECTOR, "its norm is of order 3"),
 }
 
 
