@@ -52,8 +52,8 @@ class Division:
         bits = max(int(start.interval.high.max()), units).bit_length()
         quotient = self._shifted(start, (1 << bits) // units, bits, f"{node.output}.estimate")
         rest = self.less_multiple(quotient, "rest", start, 2 * units - 1)
-        low_by_one = self.moved(rest, -units, "beyond")
-        enough = below_zero(low, node, low_by_one, "enough")
+        beyond = self.moved(rest, -units, "beyond")
+        enough = below_zero(low, node, beyond, "enough")
         interval = Interval(*(np.floor(end / units) for end in (x.interval.low, x.interval.high)))
         most = low.emit(
             node,

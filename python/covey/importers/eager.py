@@ -45,13 +45,14 @@ def check_module(torch: Any, module: Any, program: Any, examples: Mapping[str, A
             raise ModelError(
                 f"the program that torch.export makes of {name} has other results: {_way_out(torch, module)}"
             )
-        others = twice if count == 1 else {key: tensor[:1] for key, tensor in rows.items()}
+        other = 2 if count == 1 else 1
+        others = {key: tensor[:other] for key, tensor in (twice if count == 1 else rows).items()}
         found = run(module, others)
     if differs or found is None or not all(len(tensor) == count for tensor in due):
         return
     if _differ(torch, [tensor[:1] for tensor in due], [tensor[:1] for tensor in found]):
         raise ModelError(
-            f"{name} has other results for a sample in a batch of {count} than in one of {3 - min(count, 2)}: let no "
+            f"{name} has other results for a sample in a batch of {count} than in one of {other}: let no "
             f"result depend on the number of samples"
         )
 

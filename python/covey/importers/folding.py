@@ -47,15 +47,27 @@ def _dequantized(
 ) -> npt.NDArray[Any]:
     """Weights that are stored as integers; the reference implementation knows later versions of the operator alone."""
     axis = next((int(each.i) for each in node.attribute if each.name == "axis"), 1)
-    if scale.size > 1 and not (-x.ndim <= axis < x.ndim and scale.shape == (x.shape[axis],)):
-        reason = f"its scale of shape {list(scale.shape)} does not fit axis {axis} of its operand of {list(x.shape)}"
-        raise UnsupportedError(name, node.op_type, reason, "repair the model")
-    along = [1] * x.ndim
-    if scale.size > 1:
-        along[axis] = scale.size
-    offset = 0.0 if zero is None else zero.astype(np.float64).reshape(along if zero.size > 1 else ())
-    factor = scale.astype(np.float64).reshape(along if scale.size > 1 else ())
-    return np.asarray((x.astype(np.float64) - offset) * factor).astype(scale.dtype)
+    try:
+        return real(x, scale, np.zeros(()) if zero is None else zero, axis).astype(scale.dtype)
+    except ValueError as error:
+        raise UnsupportedError(name, node.op_type, str(error), "repair the model") from None
+
+
+def real(
+    integers: npt.NDArray[Any], scale: npt.NDArray[Any], zero: npt.NDArray[Any], axis: int
+) -> npt.NDArray[np.float64]:
+    """(integers - zero) * scale, where scales and zero points are one, or one a place of an axis. Else `ValueError`."""
+    along = [1] * integers.ndim
+    for each, what in ((scale, "scale"), (zero, "zero point")):
+        if each.size > 1:
+            if not (-integers.ndim <= axis < integers.ndim and each.shape == (integers.shape[axis],)):
+                shapes = (
+                    f"of shape {list(each.shape)} does not fit axis {axis} of its operand of {list(integers.shape)}"
+                )
+                raise ValueError(f"its {what} {shapes}")
+            along[axis] = each.size
+    factor, offset = (each.astype(np.float64).reshape(along if each.size > 1 else ()) for each in (scale, zero))
+    return np.asarray((integers.astype(np.float64) - offset) * factor)
 
 
 def _of_rows(node: onnx.NodeProto, name: str, operands: dict[str, npt.NDArray[Any]]) -> list[Any]:

@@ -17,6 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from covey.errors import ModelError, UnsupportedError
+from covey.importers.folding import real
 from covey.importers.onnx_node import MS_DOMAIN
 from covey.importers.replacements import FLOAT_MODEL
 
@@ -38,10 +39,6 @@ class Grid:
 
     scale: float
     zero: float
-
-    def real(self, integers: Array) -> Array:
-        """The numbers that constant integers stand for."""
-        return ((integers.astype(np.float64) - self.zero) * self.scale).astype(np.float32)
 
 
 def dequantised(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -67,6 +64,9 @@ class _Rewriter:
     """The quantised activations."""
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    """Of tensors."""
+    named: set[str] = field(default_factory=set)
+    """Of the nodes that were written."""
 
     def run(self) -> None:
         graph = self.model.graph
@@ -128,9 +128,8 @@ class _Rewriter:
 
     def write(self, node: onnx.NodeProto, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
         """A node in the place of a quantised one, whose name the first has; gives its output's name."""
-        name = node.name
-        if name and any(written.name == name for written in self.nodes[-4:]):
-            name = f"{name}.{output}"
+        name = f"{node.name}.{output}" if node.name in self.named else node.name
+        self.named.update(filter(None, [name]))
         self.nodes.append(helper.make_node(op, list(inputs), [output], name=name, **attributes))
         return output
 
@@ -150,21 +149,27 @@ class _Rewriter:
         self.names.add(name)
         return name
 
-    def operand(self, node: onnx.NodeProto, index: int, grid: Grid, axis: int | None = None) -> str:
+    def operand(self, node: onnx.NodeProto, index: int, grid: Grid) -> str:
         """An operand as real numbers: a constant, or an activation, which has to be of this grid."""
         name = node.input[index]
         if name in self.constants:
-            return self.store(f"{name}.real", grid.real(self.constants[name]))
+            scale, zero = np.array(grid.scale), np.array(grid.zero)
+            return self.store_real(name, self.constants[name], scale, zero, 0)
         if name not in self.grids:
             raise _NotKnownError
         return self.moved(node, name, self.grids[name], grid)
 
     def weights(self, node: onnx.NodeProto, index: int, scale: int, zero: int, axis: int) -> str:
         """A constant operand as real numbers; scale and zero point are for all of it, or for each place of an axis."""
-        integers = self.constant(node, index)
-        return self.store(
-            f"{node.input[index]}.real", real(integers, self.constant(node, scale), self.constant(node, zero), axis)
-        )
+        scales, zeros = self.constant(node, scale), self.constant(node, zero)
+        return self.store_real(node.input[index], self.constant(node, index), scales, zeros, axis)
+
+    def store_real(self, name: str, integers: Array, scale: Array, zero: Array, axis: int) -> str:
+        """A constant of what the integers called `name` stand for."""
+        try:
+            return self.store(f"{name}.real", real(integers, scale, zero, axis).astype(np.float32))
+        except ValueError:
+            raise _NotKnownError from None
 
     def moved(self, node: onnx.NodeProto, name: str, own: Grid, read: Grid, output: str | None = None) -> str:
         """Integers of one grid as what they stand for in another."""
@@ -189,18 +194,6 @@ class _Rewriter:
             bounds = [self.store(f"{output}.{side}", np.array(end, np.float32)) for side, end in sides]
             self.write(node, "Clip", [name, *bounds], output)
         self.grids[output] = grid
-
-
-def real(integers: Array, scale: Array, zero: Array, axis: int) -> Array:
-    """The numbers that integers stand for, whose scales and zero points are one or one for each place of an axis."""
-    shape = [1] * integers.ndim
-    for each in (scale, zero):
-        if each.size > 1:
-            if each.ndim != 1 or not -integers.ndim <= axis < integers.ndim or each.size != integers.shape[axis]:
-                raise _NotKnownError
-            shape[axis] = each.size
-    parts = [each.astype(np.float64).reshape(shape if each.size > 1 else ()) for each in (scale, zero)]
-    return ((integers.astype(np.float64) - parts[1]) * parts[0]).astype(np.float32)
 
 
 def _ends(kind: np.dtype[Any]) -> tuple[int, int]:
@@ -247,9 +240,7 @@ def _integer_product(operator: str, axis: int) -> Callable[[_Rewriter, onnx.Node
         own, zero = to.grids[node.input[0]], to.constant(node, 2)
         if zero.size != 1 or float(zero.ravel()[0]) != own.zero:
             raise _NotKnownError
-        one = np.array(1.0)
-        array = real(to.constant(node, 1), one, to.constant(node, 3), axis)
-        weights = to.store(f"{node.input[1]}.real", array)
+        weights = to.store_real(node.input[1], to.constant(node, 1), np.array(1.0), to.constant(node, 3), axis)
         output = node.output[0]
         product = output if own.scale == 1 else to.fresh(f"{output}.real")
         to.write(node, operator, [node.input[0], weights], product, **_attributes(node))

@@ -19,29 +19,33 @@ from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.comparison import below_zero
-from covey.ops.sub import Sub
+from covey.ops.sub import negated
 from covey.public_division import Division
 
 if TYPE_CHECKING:
     from covey.training.builder import Builder
 
 
-@dataclass(frozen=True)
-class Floor(Op):
-    """`floor(x / divisor)`, a whole number. The divisor is positive and public."""
-
-    divisor: float = 1.0
+class WholePart(Op):
+    """An operator whose results are whole numbers near its operand. It has no gradient."""
 
     def shape(self, *inputs: Value) -> Shape:
         return inputs[0].shape
-
-    def reference(self, *inputs: Array) -> Array:
-        return np.floor_divide(inputs[0], self.divisor)
 
     def gradient(
         self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
     ) -> Sequence[Value | None]:
         return [None]
+
+
+@dataclass(frozen=True)
+class Floor(WholePart):
+    """`floor(x / divisor)`, a whole number. The divisor is positive and public."""
+
+    divisor: float = 1.0
+
+    def reference(self, *inputs: Array) -> Array:
+        return np.floor_divide(inputs[0], self.divisor)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])
@@ -49,19 +53,11 @@ class Floor(Op):
 
 
 @dataclass(frozen=True)
-class Round(Op):
+class Round(WholePart):
     """The nearest whole number; of two as near, the even one."""
-
-    def shape(self, *inputs: Value) -> Shape:
-        return inputs[0].shape
 
     def reference(self, *inputs: Array) -> Array:
         return np.rint(inputs[0])
-
-    def gradient(
-        self, build: Builder, inputs: Sequence[Value], result: Value, gradient: Value
-    ) -> Sequence[Value | None]:
-        return [None]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         """The floor, and 1 more if the fraction is above a half, or a half and the floor odd."""
@@ -90,7 +86,7 @@ def _floor(node: OnnxNode) -> None:
     divisor = divisor_of(node) if node.has(1) else 1.0
     x = node.activation(0)
     if divisor < 0:
-        x, divisor = minus(node, x), -divisor
+        x, divisor = negated(node, x, f"{node.outputs[0]}.minus"), -divisor
     node.emit(Floor(divisor), [x])
 
 
@@ -106,8 +102,9 @@ def _floor_aten(node: TorchNode) -> None:
 
 @from_onnx("Ceil")
 def _ceil(node: OnnxNode) -> None:
-    floor = node.emit(Floor(), [minus(node, node.activation(0))], output=f"{node.outputs[0]}.floor")
-    node.emit(Sub(), [_zero(node), floor])
+    name = node.outputs[0]
+    minus = negated(node, node.activation(0), f"{name}.minus")
+    negated(node, node.emit(Floor(), [minus], output=f"{name}.floor"))
     node.note("the floor of -x, with its sign changed")
 
 
@@ -117,15 +114,6 @@ def divisor_of(node: OnnxNode) -> float:
     if divisor == 0 or not np.isfinite(divisor):
         raise node.unsupported(f"its divisor is {divisor:g}", "divide by another number")
     return divisor
-
-
-def minus(node: OnnxNode, x: Value) -> Value:
-    """x with its sign changed."""
-    return node.emit(Sub(), [_zero(node), x], output=f"{node.outputs[0]}.minus")
-
-
-def _zero(node: OnnxNode) -> Value:
-    return node.parameter(np.zeros(()), f"{node.outputs[0]}.zero")
 
 
 @from_torch("aten.ceil.default")
@@ -149,8 +137,7 @@ def _trunc_aten(node: TorchNode) -> None:
 
 @from_torch("aten.frac.default")
 def _frac_aten(node: TorchNode) -> None:
-    x = node.activation("self")
-    node.become("Sub", x, toward_zero(node, x))
+    node.become("Mod", node.activation("self"), 1.0, fmod=1)
 
 
 def toward_zero(node: TorchNode, x: Value, *divisor: Operand) -> Value:

@@ -13,9 +13,9 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
-from covey.ops.floor import divisor_of, minus, toward_zero
+from covey.ops.floor import divisor_of, toward_zero
 from covey.ops.relu import Relu
-from covey.ops.sub import Sub
+from covey.ops.sub import Sub, negated
 from covey.public_division import Division
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def _mod(node: OnnxNode) -> None:
     elif divisor > 0:
         node.emit(Remainder(divisor), [x])
     else:
-        remainder = node.emit(Remainder(-divisor), [minus(node, x)], output=f"{output}.remainder")
-        node.emit(Sub(), [node.parameter(np.zeros(()), f"{output}.none"), remainder])
+        minus = negated(node, x, f"{output}.minus")
+        negated(node, node.emit(Remainder(-divisor), [minus], output=f"{output}.remainder"))
 
 
 @from_torch("aten.remainder.Scalar", "aten.remainder.Tensor")

@@ -60,9 +60,14 @@ def _sub(node: OnnxNode) -> None:
 
 @from_onnx("Neg")
 def _neg(node: OnnxNode) -> None:
-    zero = node.parameter(np.zeros(()), f"{node.outputs[0]}.zero")
-    node.emit(Sub(), [zero, node.activation(0)])
+    negated(node, node.activation(0))
     node.note("subtraction from zero")
+
+
+def negated(node: OnnxNode, x: Value, output: str | None = None) -> Value:
+    """0 - x, by default as the node's own result."""
+    zero = node.parameter(np.zeros(()), f"{output or node.outputs[0]}.zero")
+    return node.emit(Sub(), [zero, x], output=output)
 
 
 @from_torch("aten.sub.Tensor", "aten.sub.Scalar")

@@ -28,12 +28,10 @@ def scores_of(model: Graph, loss: str) -> Node | None:
             raise OptionError(f"the model ends in Softmax, which {loss} does not take: train it with cross-entropy")
         return None
     ends = _ends(model, name)
-    for node in ends:
-        if loss == CLASSES and isinstance(node.op, Softmax | LogSoftmax) and node.output != name:
-            _refuse(node, loss)
-        if loss in (CLASSES, BINARY) and isinstance(node.op, Softmax):
-            _refuse(node, loss)
-        if loss == BINARY and isinstance(node.op, Clip) and _is_of_probabilities(node.op):
+    for node in ends if loss in (BINARY, CLASSES) else ():
+        moved = loss == CLASSES and isinstance(node.op, LogSoftmax) and node.output != name
+        cut = loss == BINARY and isinstance(node.op, Clip) and _is_of_probabilities(node.op)
+        if isinstance(node.op, Softmax) or moved or cut:
             _refuse(node, loss)
     sigmoids = [node for node in ends if node.op == Scalar(SIGMOID)]
     if loss != BINARY or not sigmoids:
