@@ -11,6 +11,15 @@ use tempfile::NamedTempFile;
 /// How names of unfinished files begin, and began in earlier releases.
 const PARTIAL: [&str; 2] = [".partial-", ".tmp"];
 
+/// What [`open_to_others`] says of a state folder, and the way out.
+pub(crate) const OPEN_TO_OTHERS: &str =
+    "other users of this machine can open its state folder: take that right away with chmod -R go-rwx";
+
+/// Whether other users of the machine may list, enter or change a folder.
+pub(crate) fn open_to_others(folder: &Path) -> bool {
+    fs::metadata(folder).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
+}
+
 /// A file that its owner alone can read, to be put in place once it is written. Dropped before, it leaves nothing.
 pub(crate) fn begin(folder: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(PARTIAL[0]).permissions(Permissions::from_mode(0o600)).tempfile_in(folder)

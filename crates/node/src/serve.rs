@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use covey_kernels::device::in_use;
+use covey_messages::wire::WireError;
 use covey_messages::{
     COVEY_VERSION, Deleted, Hex, Infer, Join, Key, PartyStatus, Problem, Reply, Request, STOPPED, TakeRole, one_line,
     wire,
 };
 use covey_protocols::kind::ProtocolKind;
-use covey_transport::{Connection, Fingerprint, Incoming, Listener, Network};
+use covey_transport::{Connection, ErrorKind, Fingerprint, Incoming, Listener, Network};
 use signal_hook::consts::SIGHUP;
 use signal_hook::low_level::unregister;
 use tracing::{info, warn};
@@ -119,6 +120,9 @@ pub(crate) fn serve_in(
     if let Some(address) = listener.address() {
         let device = in_use().unwrap_or_else(|| "cpu".into());
         info!(party = party.config.name, %address, programs = held, device, "listening");
+        if files::open_to_others(&party.config.state) {
+            warn!("{}", files::OPEN_TO_OTHERS);
+        }
         ready(address);
     }
     while !stop.load(Ordering::Acquire) {
@@ -251,7 +255,11 @@ impl Party {
 
     /// Reads what the caller wants, and whether it may.
     fn ask(&self, connection: &mut Connection) -> Result<Next, Failure> {
-        let request: Request = wire::receive(connection, self.config.timeout)?;
+        let request: Request = match wire::receive(connection, self.config.timeout) {
+            // It wanted nothing, as when it measures a round trip.
+            Err(WireError::Transport(error)) if error.kind() == ErrorKind::ConnectionLost => return Ok(Next::Over),
+            received => received?,
+        };
         let client = self.config.client(&connection.fingerprint());
         if let Request::Join(join) = request {
             // Whether a client may be one of the parties, the session it joins knows.
@@ -270,7 +278,12 @@ impl Party {
             return self.tell(connection, &Reply::DataSets(self.data_sets.told(None, *from)));
         }
         let Some(client) = client else {
-            return Err(Failure::refused("a party cannot ask as a client: use a client's own key"));
+            let reason = "a party cannot ask as a client: use a client's own key";
+            return match request {
+                // Whether this party answers at all, which is no failure.
+                Request::Status => self.tell(connection, &Reply::Refused { reason: reason.into() }),
+                _ => Err(Failure::refused(reason)),
+            };
         };
         match request {
             Request::DataSets(from) => self.tell(connection, &Reply::DataSets(self.data_sets.told(Some(client), from))),
@@ -422,7 +435,10 @@ impl Party {
         let gone = "its state folder is gone: restore it and restart the party, or share all weights again";
         let closed_store = "some of its offline material cannot be opened, as its log says: correct that and restart the party, or empty the store \
              (`covey store delete`)";
-        let all = [(!self.config.state.is_dir(), true, gone), (closed, false, closed_store)];
+        let open = files::OPEN_TO_OTHERS;
+        let state = &self.config.state;
+        let all =
+            [(!state.is_dir(), true, gone), (closed, false, closed_store), (files::open_to_others(state), false, open)];
         let found = all.into_iter().filter(|(found, ..)| *found);
         found.map(|(_, grave, what)| Problem { grave, what: what.into() }).collect()
     }

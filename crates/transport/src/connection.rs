@@ -273,7 +273,10 @@ fn explain(error: &rustls::Error) -> String {
     use AlertDescription as Alert;
     match error {
         rustls::Error::AlertReceived(Alert::CertificateExpired) => {
-            "it says that our certificate has expired; make a new key with `covey keys new` and have it pinned".into()
+            // Its clock may be ahead or behind: a certificate that is not valid yet gives the same alert.
+            "it says that our certificate is not valid now; check the clocks of both machines, and with `covey keys show` whether it has \
+             expired"
+                .into()
         }
         rustls::Error::AlertReceived(Alert::AccessDenied) => {
             "it says that our key is not the one pinned there; compare with `covey keys show`".into()

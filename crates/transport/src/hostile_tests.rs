@@ -374,10 +374,10 @@ fn expired_certificates_are_refused_with_the_remedy() {
 
     let (accepted, dialled) = meet(Identity::generate("alpha", 1).unwrap(), &lie(between("old", -30, -3)));
     refused(accepted, "its certificate expired 3 days ago; it must make a new key with `covey keys new`");
-    refused(dialled, "our certificate has expired");
+    refused(dialled, "our certificate is not valid now; check the clocks");
 
     let (accepted, dialled) = meet(lie(between("old", -30, -3)), &Identity::generate("beta", 1).unwrap());
-    refused(accepted, "our certificate has expired");
+    refused(accepted, "our certificate is not valid now; check the clocks");
     refused(dialled, "its certificate expired 3 days ago");
 }
 

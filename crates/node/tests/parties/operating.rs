@@ -1,10 +1,12 @@
 //! What an operator sees of a party: lines in its log, metrics, health.
 
+use std::fs::{Permissions, set_permissions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use covey_client::{ClientConfig, Session};
+use covey_client::{ClientConfig, Session, round_trips, status};
 use covey_messages::PhaseMessage::{Joint, Online};
 use covey_messages::wire::{self, Answer};
 use covey_messages::{Infer, Request};
@@ -197,6 +199,20 @@ fn metrics_and_health_are_told_on_a_loopback_address() {
         assert!(value("covey_state_bytes") > 1000.0 && value("covey_state_free_bytes") > 0.0);
         assert!(value("process_start_time_seconds") > 1.7e9);
     }
+    // Callers that want nothing, and a party that asks whether another answers, are no failures.
+    let client = cluster.client("data");
+    assert!(round_trips(&client).iter().all(Option::is_some));
+    cluster.write("posing.toml", &cluster.client_toml("data", &[0, 1, 2]).replace("data.key", "gamma.key"));
+    assert!(message(status(&cluster.client("posing")).remove(0).unwrap_err()).contains("cannot ask as a client"));
+    // A state folder that others can open is told of.
+    let told =
+        || status(&client).remove(0).unwrap().problems.into_iter().map(|problem| problem.what).collect::<String>();
+    assert_eq!(told(), "");
+    let mode = |bits| set_permissions(cluster.path("state-alpha"), Permissions::from_mode(bits)).unwrap();
+    mode(0o750);
+    assert!(told().contains("other users of this machine can open its state folder"));
+    mode(0o700);
+    assert!(!get(ports[0], "/metrics").1.contains("\ncovey_refused_total"), "{}", log(&cluster, 0));
     // A state folder in which nothing can be written.
     std::fs::rename(cluster.path("state-alpha"), cluster.path("elsewhere")).unwrap();
     let (status, problem) = get(ports[0], "/health");
