@@ -74,6 +74,9 @@ class Weights:
     @property
     def program(self) -> str:
         """Hash of the program they belong to."""
+    @property
+    def checksum(self) -> str:
+        """blake3 of all tensors, as the file has it: equal for equal weights of one program."""
     def write(self, path: _Path) -> None: ...
 
 class Identity:

@@ -352,6 +352,8 @@ class Session:
         """How many inferences are under way at a time, at most."""
         self.sequence = 0
         """The number of the sequence that the latest run belongs to. A run that `continues` none begins the next."""
+        self.on_serving: Callable[[], None] = lambda: None
+        """Called where what was trained begins to serve: sessions of that program that are open have other weights."""
 
     @property
     def absent_dealer(self) -> str | None:
@@ -488,7 +490,9 @@ class Session:
         They stay in shares. Sessions of that program that begin later compute with them. One client must have shared
         the weights of both, and the parties must let this one `serve-weights`. Returns the name of the new version.
         """
-        return self._session.serve_weights()
+        version = self._session.serve_weights()
+        self.on_serving()
+        return version
 
     def share_data(
         self, name: str, data: Data, *, allow: Sequence[str] = (), progress: Progress | None = None

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from covey.arguments import check_flags, check_options
 from covey.errors import CoveyError, OptionError
@@ -121,9 +122,13 @@ class Parties:
         self.threads = threads_option(threads, protocol) or info.threads(processors(), parties)
         self.folder: Path | None = None
         self.parties: list[Party] = []
-        self._shared: set[str] = set()
+        self._shared: dict[str, str] = {}
+        """By program, the checksum of the weights that were shared last."""
+        self._sessions: WeakSet[Session] = WeakSet()
         self._session: tuple[str, Session] | None = None
         self._used = 0.0
+        self._process = self._opener = os.getpid()
+        """Which process started the parties, and which opened the session: a fork ends neither."""
 
     def start(self, progress: Progress | None = None) -> None:
         """Make keys and start the parties; returns when all are listening."""
@@ -216,7 +221,10 @@ class Parties:
         return portions(model.program, self.protocol, samples, at_once, lanes=lanes, options=self.options)
 
     def session(self, model: Source, progress: Progress | None = None) -> Session | ClearSession:
-        """The session of a model, whose weights are shared where they were not yet; for sequences of runs."""
+        """A session of a model, whose weights are shared where they were not yet; for sequences of runs.
+
+        It is open until it is closed, or the parties stop. Each call opens another one.
+        """
         from covey.model import load
 
         loaded = load(model)
@@ -225,21 +233,33 @@ class Parties:
 
             return ClearSession(loaded)
         self.share(loaded, progress)
-        return self._open(loaded)
+        session = self._opened(loaded)
+        session.on_serving = self._drop_session
+        self._sessions.add(session)
+        return session
 
     def share(self, model: Source, progress: Progress | None = None) -> None:
-        """Share the weights of a model as its owner, unless that was done before."""
+        """Share the weights of a model as its owner, unless its program was shared with these weights last.
+
+        Trained weights that serve in their place stay. Two models of one architecture may have the same program.
+        """
         from covey.model import load
 
         loaded = load(model)
-        if not self.names or loaded.program.hash in self._shared:
+        program, weights = loaded.program.hash, loaded.weights
+        if not self.names:
+            return
+        if program in self._shared and (weights is None or weights.checksum == self._shared[program]):
             return
         from covey.client import Client
 
         Client(self.owner_config).share_weights(
             loaded.program, loaded.need_weights(), protocol=self.protocol, progress=progress
         )
-        self._shared.add(loaded.program.hash)
+        self._shared[program] = loaded.need_weights().checksum
+        if self._session is not None and self._session[0] == program:
+            # It goes on with the weights that it began with.
+            self._drop_session()
 
     def preprocess(
         self, model: Model, batch: int, count: int = 1, *, stored: bool = False, progress: Progress | None = None
@@ -256,17 +276,21 @@ class Parties:
         make = session.fill_store if stored else session.preprocess
         return make(batch, count, progress=progress)
 
-    def _open(self, model: Model) -> Session:
-        """The session of a program; one is open at a time."""
+    def _opened(self, model: Model) -> Session:
         from covey.client import Client
 
+        return Client(self.client_config).session(model.program, self.protocol, **self.options)
+
+    def _open(self, model: Model) -> Session:
+        """The session of runs that are no sequence; one is open at a time."""
         idle = time.monotonic() - self._used > IDLE_SECONDS
+        if self._opener != os.getpid():
+            self._session, self._opener = None, os.getpid()
         if self._session is not None and (idle or self._session[0] != model.program.hash):
             self._drop_session()
         self._used = time.monotonic()
         if self._session is None:
-            session = Client(self.client_config).session(model.program, self.protocol, **self.options)
-            self._session = (model.program.hash, session)
+            self._session = (model.program.hash, self._opened(model))
         return self._session[1]
 
     def _drop_session(self) -> None:
@@ -277,8 +301,13 @@ class Parties:
 
     def close(self) -> None:
         """Stop the parties and remove their keys."""
+        if self._process != os.getpid():
+            return
         try:
             self._drop_session()
+            for session in list(self._sessions):
+                with suppress(CoveyError):
+                    session.close()
         finally:
             self._clear_away()
 
@@ -413,6 +442,7 @@ def write_configuration(
     """Keys and configuration files of the parties, a model owner and a data owner, each in a folder of its own."""
     from covey import _core
     from covey.config import Peer, client_toml, party_toml
+    from covey.initial import RIGHTS
 
     names = [*party_names, "model-owner", "data-owner"]
     fingerprints = {}
@@ -427,7 +457,7 @@ def write_configuration(
     ]
     clients = [
         Peer("model-owner", fingerprints["model-owner"], may=["share-weights"]),
-        Peer("data-owner", fingerprints["data-owner"], may=["infer", "fill-store", "share-data", "serve-weights"]),
+        Peer("data-owner", fingerprints["data-owner"], may=[right for right in RIGHTS if right != "share-weights"]),
     ]
     chosen = {"timeout": timeout, "device": device, "threads": threads}
     common: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}

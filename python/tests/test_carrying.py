@@ -90,6 +90,9 @@ def test_sequences_equal_the_specification_in_every_protocol(compiled: covey.Com
     clear = ClearSession(model).infer_all(xs)
     session = every.session(model)
     first = session.infer_all(xs[:3])
+    # A run that is of no sequence, and another sequence, go on apart.
+    every.run(model, xs[0])
+    every.session(model).infer(xs[1])
     rest = [session.infer(x, continues=True) for x in xs[3:]]
     for result, due in zip([*first.results, *rest], clear.results, strict=True):
         np.testing.assert_array_equal(result.integers["y"], due.integers["y"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -17,7 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
+import builders
 import covey
 from command import DIGITS, Command
 from covey.clear import run_clear
@@ -299,6 +302,7 @@ def test_verify_measures_approximate_comparisons(command: Command, digits: Path)
     assert not against_clear["found"].startswith("0 of")
     assert checks["fc2_out: relative L2 error"]["passed"]
     command.refuses(*verify, "--key-bits", 14, "--protocol", "clear", saying="clear has none")
+    command.refuses(*verify, "--key-bits", 14, "--protocol", "quad", saying="which quad refuses: leave it out")
 
 
 def test_verify_passes_the_digits(command: Command, digits: Path) -> None:
@@ -358,6 +362,65 @@ def test_the_demo_in_the_clear_prints_its_verdict(command: Command) -> None:
     assert "0 of 450 outputs differ" in outcome.out
     assert "Who could have learnt what" in outcome.out
     assert max(map(len, outcome.out.splitlines())) <= 100
+
+
+def linear_model(seed: int) -> covey.Compiled:
+    """Two outputs of three inputs, each of weight 1, 2 or 3: models of all seeds have one program."""
+    weight = np.random.default_rng(seed).permuted([[1, 1], [2, 2], [3, 3]], axis=0).astype(float)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="y")]
+    model = builders.model(nodes, {"x": ["N", 3]}, ["y"], {"w": weight})
+    return covey.compile(model, input_range=(-1, 1))
+
+
+def test_models_of_one_program_have_their_own_weights() -> None:
+    first, second = linear_model(0), linear_model(1)
+    assert covey.Program(first.program_bytes).hash == covey.Program(second.program_bytes).hash
+    x = np.random.default_rng(2).uniform(-1, 1, (4, 3))
+    with covey.local("trio") as parties:
+        session = parties.session(first)
+        for model in (first, second, first):
+            private, due = parties.run(model, x), run_clear(load(model), x)
+            assert (private.integers["y"] == due.integers["y"]).all()
+        # Without its weights at hand, and in a session that was open before.
+        program = covey.Program(first.program_bytes)
+        assert (parties.run(program, x).integers["y"] == due.integers["y"]).all()
+        assert (session.infer(x).integers["y"] == due.integers["y"]).all()
+
+
+def test_a_fork_has_sessions_of_its_own() -> None:
+    model, x = linear_model(0), np.ones((1, 3))
+
+    def forked(parties: Parties, session: covey.Session, pipe: Any) -> None:
+        try:
+            session.infer(x)
+        except covey.CoveyError as error:
+            pipe.send(str(error))
+        session.close()
+        pipe.send(parties.run(model, x).integers["y"])
+        parties.close()
+
+    context = multiprocessing.get_context("fork")
+    with covey.local("trio", timeout=5) as parties:
+        session = parties.session(model)
+        due = parties.run(model, x).integers["y"]
+        ours, theirs = context.Pipe()
+        child = context.Process(target=forked, args=(parties, session, theirs))
+        child.start()
+        assert ours.poll(60) and "belongs to the process that forked this one: open another here" in ours.recv()
+        assert ours.poll(60) and (ours.recv() == due).all()
+        child.join(30)
+        assert child.exitcode == 0
+        # Ours are as they were.
+        assert (session.infer(x).integers["y"] == due).all() and (parties.run(model, x).integers["y"] == due).all()
+
+
+def test_what_opens_with_fewer_bits_and_what_comparisons_tell_is_said(digits: Path) -> None:
+    def told(**options: Any) -> str:
+        return "; ".join(covey.explain(digits, **options).reveals)
+
+    assert "fc2_out, rounded to multiples of 2^4 before it opens" in told(round_bits=4)
+    assert "rounded" not in told() and "comparisons read" not in told()
+    assert "if an input repeats, as comparisons read 8 bits" in told(key_bits=8)
 
 
 def test_layers_of_two_parties_by_lattice_encryption(digits: Path, images: np.ndarray) -> None:

@@ -453,5 +453,27 @@ def test_a_minibatch_may_be_one_sample(parties: Parties) -> None:
         assert loss == other is not None
 
 
+def test_trainers_of_one_program_train_apart(job: covey.Job, parties: Parties) -> None:
+    x, labels = images()
+    minibatches = [(x[start : start + BATCH], labels[start : start + BATCH]) for start in (0, BATCH)]
+    private = [covey.Trainer(parties.session(job.compiled)) for _ in minibatches]
+    due = [covey.Trainer(ClearSession(load(job.compiled))) for _ in minibatches]
+    for _ in range(2):
+        for one, other, minibatch in zip(private, due, minibatches, strict=True):
+            assert one.step(*minibatch).loss == other.step(*minibatch).loss
+
+
+def test_a_trainer_in_whose_session_others_run_says_so(job: covey.Job) -> None:
+    session = ClearSession(load(job.compiled))
+    x, labels = images()
+    first, second = covey.Trainer(session), covey.Trainer(session)
+    first.step(x[:BATCH], labels[:BATCH])
+    second.step(x[:BATCH], labels[:BATCH])
+    for go_on in (lambda: first.step(x[:BATCH], labels[:BATCH]), first.weights):
+        with pytest.raises(covey.OptionError, match="cannot go on: other runs began in its session; give each Trainer"):
+            go_on()
+    second.step(x[:BATCH], labels[:BATCH])
+
+
 def test_each_weight_is_one_parameter(job: covey.Job) -> None:
     assert covey.Program(job.compiled.program_bytes).parameters == sum(entry.initial.size for entry in job.trained)

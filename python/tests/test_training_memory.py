@@ -19,6 +19,7 @@ SIZES = [WIDTH, 3 * WIDTH // 2, WIDTH, 10]
 WEIGHTS = sum(inputs * outputs for inputs, outputs in itertools.pairwise(SIZES))
 
 
+@pytest.fixture(scope="module")
 def job() -> covey.Job:
     """An MLP of three million weights, with momentum."""
     rng = np.random.default_rng(0)
@@ -44,8 +45,8 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system tells how much memory a process took")
 @pytest.mark.parametrize(("protocol", "parties"), [("trio", 3), ("quad", 4), ("beaver", 2)])
-def test_the_plan_is_near_what_the_parties_take(protocol: str, parties: int) -> None:
-    made = job().compiled
+def test_the_plan_is_near_what_the_parties_take(job: covey.Job, protocol: str, parties: int) -> None:
+    made = job.compiled
     planned = json.loads(_core.plan(covey.Program(made.program_bytes), protocol, 1))
     x, labels = data()
     with covey.local(protocol) as running:
@@ -64,8 +65,8 @@ def test_the_plan_is_near_what_the_parties_take(protocol: str, parties: int) -> 
         assert held > 3 * 8 * WEIGHTS
 
 
-def test_what_is_dealt_ahead_is_planned_up_to_what_parties_take_in() -> None:
-    made = job().compiled
+def test_what_is_dealt_ahead_is_planned_up_to_what_parties_take_in(job: covey.Job) -> None:
+    made = job.compiled
     planned = json.loads(_core.plan(covey.Program(made.program_bytes), "trio", 1))
     dealt = {link["to"]: link["bytes"] for link in planned["total"]["links"] if link["offline"]}
     assert set(dealt) == {1, 2} and planned["dealt_ahead"][0] == 0

@@ -45,15 +45,15 @@ def test_trained_weights_serve_in_shares_as_in_the_clear(protocol: str) -> None:
     due = run_clear(in_the_clear(job, data), others)
     with covey.local(protocol) as parties:
         parties.share(job.served)
-        before = parties.session(job.served).infer(others)
-        assert (before.integers["scores"] == run_clear(load(job.served), others).integers["scores"]).all()
         trainer = covey.Trainer(parties.session(job.compiled))
+        before = parties.run(job.served, others)
+        assert (before.integers["scores"] == run_clear(load(job.served), others).integers["scores"]).all()
         with pytest.raises(covey.OptionError, match="no step was taken"):
             trainer.serve()
         for _ in trainer.fit(*data, EPOCHS):
             pass
         assert len(trainer.serve()) == 32
-        found = parties.session(job.served).infer(others)
+        found = parties.run(job.served, others)
     assert (found.integers["scores"] == due.integers["scores"]).all()
     # What trained weights cost is what the owner's would.
     plan = covey.explain(job.served, batch=5, protocol=protocol)

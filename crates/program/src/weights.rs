@@ -24,6 +24,7 @@ pub struct Weights {
     program: ProgramHash,
     ring: Ring,
     tensors: BTreeMap<String, Tensor>,
+    checksum: String,
 }
 
 struct Tensor {
@@ -48,7 +49,14 @@ impl Weights {
         }
         match given.keys().next() {
             Some(name) => Err(unknown(name)),
-            None => Ok(Weights { program: program.hash(), ring: program.ring(), tensors }),
+            None => {
+                let dtype = dtype_of(program.ring());
+                let mut checksum = Checksum::default();
+                tensors
+                    .iter()
+                    .for_each(|(name, tensor)| checksum.add(name, dtype, &tensor.shape, &tensor.encode(dtype)));
+                Ok(Weights { program: program.hash(), ring: program.ring(), tensors, checksum: checksum.finish() })
+            }
         }
     }
 
@@ -75,8 +83,9 @@ impl Weights {
         for (name, info) in &stored {
             checksum.add(name, info.dtype, &info.shape, &data[info.data_offsets.0..info.data_offsets.1]);
         }
+        let checksum = checksum.finish();
         let stated = header.metadata().as_ref().and_then(|metadata| metadata.get("checksum"));
-        if stated != Some(&checksum.finish()) {
+        if stated != Some(&checksum) {
             return Err(WeightsError::Corrupted);
         }
 
@@ -97,7 +106,7 @@ impl Weights {
         }
         match stored.keys().find(|name| !tensors.contains_key(*name)) {
             Some(name) => Err(unknown(name)),
-            None => Ok(Weights { program: program.hash(), ring: program.ring(), tensors }),
+            None => Ok(Weights { program: program.hash(), ring: program.ring(), tensors, checksum }),
         }
     }
 
@@ -106,17 +115,15 @@ impl Weights {
         let dtype = dtype_of(self.ring);
         let refuse = |error: safetensors::SafeTensorError| WeightsError::NotWeights(error.to_string());
         let encoded: Vec<_> = self.tensors.iter().map(|(name, tensor)| (name, tensor, tensor.encode(dtype))).collect();
-        let mut checksum = Checksum::default();
         let mut views = Vec::with_capacity(encoded.len());
         for (name, tensor, bytes) in &encoded {
-            checksum.add(name, dtype, &tensor.shape, bytes);
             views.push((name.as_str(), TensorView::new(dtype, tensor.shape.clone(), bytes).map_err(refuse)?));
         }
         let metadata = [
             ("format", FORMAT.to_string()),
             ("version", VERSION.to_string()),
             ("program", self.program.to_string()),
-            ("checksum", checksum.finish()),
+            ("checksum", self.checksum.clone()),
         ];
         let metadata = metadata.into_iter().map(|(key, value)| (key.to_string(), value)).collect();
         safetensors::serialize(views, Some(metadata)).map(Zeroizing::new).map_err(refuse)
@@ -132,6 +139,11 @@ impl Weights {
     /// Hash of the program these weights belong to.
     pub fn program(&self) -> ProgramHash {
         self.program
+    }
+
+    /// blake3 of all tensors, as the file has it: equal for equal weights of one program.
+    pub fn checksum(&self) -> &str {
+        &self.checksum
     }
 
     /// The integers of the parameter or state called `name`, row-major; `None` if the program has none of that name.

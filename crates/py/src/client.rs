@@ -117,7 +117,19 @@ pub(crate) fn as_client(party: &PartyConfig, parties: Vec<Peer>) -> Result<Clien
 
 /// A session with the parties: many inferences of one program.
 #[pyclass(frozen, module = "covey._core")]
-pub(crate) struct Session(Arc<Mutex<Option<OwnSession>>>);
+pub(crate) struct Session {
+    held: Arc<Mutex<Option<OwnSession>>>,
+    /// Which process opened it. A fork has the same connections, on which it must neither speak nor say goodbye.
+    process: u32,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.held.clone());
+        }
+    }
+}
 
 #[pymethods]
 impl Session {
@@ -142,27 +154,27 @@ impl Session {
             let mut tell = |waiting: &Waiting| reporter.report(0, 0, &waiting.to_string());
             Ok(OwnSession::open(&config, &program, SessionOptions { protocol, options }, &mut tell)?)
         })?;
-        Ok(Session(Arc::new(Mutex::new(Some(session)))))
+        Ok(Session { held: Arc::new(Mutex::new(Some(session))), process: std::process::id() })
     }
 
     /// The parties' names, in role order.
     #[getter]
     fn names(&self) -> PyResult<Vec<String>> {
-        let mut session = lock(&self.0)?;
+        let mut session = self.lock()?;
         Ok(held(&mut session)?.names().to_vec())
     }
 
     /// Where the session goes on without its dealer: why, and with what, in one line.
     #[getter]
     fn absent_dealer(&self) -> PyResult<Option<String>> {
-        let mut session = lock(&self.0)?;
+        let mut session = self.lock()?;
         Ok(held(&mut session)?.absent_dealer().map(ToString::to_string))
     }
 
     /// Inferences that can run in phase online, and the batch size of the next.
     #[getter]
     fn stored(&self) -> PyResult<(usize, Option<usize>)> {
-        let mut session = lock(&self.0)?;
+        let mut session = self.lock()?;
         Ok(held(&mut session)?.stored())
     }
 
@@ -341,7 +353,10 @@ impl Session {
 
     /// Ends the session for all. While an interrupted inference still runs, it ends as soon as that does.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let session = self.0.clone();
+        if self.process != std::process::id() {
+            return Ok(());
+        }
+        let session = self.held.clone();
         detached(py, move || {
             let session = match session.try_lock() {
                 Ok(mut session) => session.take(),
@@ -354,13 +369,26 @@ impl Session {
 }
 
 impl Session {
+    fn check_process(&self) -> Result<(), Failure> {
+        match self.process == std::process::id() {
+            true => Ok(()),
+            false => Err(Failure::new("the session belongs to the process that forked this one: open another here")),
+        }
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, Option<OwnSession>>, Failure> {
+        self.check_process()?;
+        lock(&self.held)
+    }
+
     fn work<T: Send + 'static>(
         &self,
         py: Python<'_>,
         progress: Option<Py<PyAny>>,
         work: impl FnOnce(&mut covey_client::Session, &Reporter) -> Result<T, Failure> + Send + 'static,
     ) -> PyResult<T> {
-        let session = self.0.clone();
+        self.check_process()?;
+        let session = self.held.clone();
         attended(py, progress, move |reporter| {
             let mut guard = lock(&session)?;
             work(held(&mut guard)?, reporter)

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use covey_program::{BoundSource, Kind, Postprocess, Visibility};
+use covey_runtime::loses_bits;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -91,7 +92,8 @@ impl Program {
         Ok(list)
     }
 
-    /// What is opened to the result's owner: as `inputs`, and `postprocess` (`nothing` or `softmax`).
+    /// What is opened to the result's owner: as `inputs`, `postprocess` (`nothing` or `softmax`), and `loses_bits`, whether `round_bits`
+    /// rounds it.
     #[getter]
     fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
@@ -102,6 +104,7 @@ impl Program {
                 Postprocess::Softmax => "softmax",
             };
             entry.set_item("postprocess", postprocess)?;
+            entry.set_item("loses_bits", loses_bits(&self.0, id))?;
             list.append(entry)?;
         }
         Ok(list)
@@ -215,6 +218,12 @@ impl Weights {
     #[getter]
     fn program(&self) -> String {
         self.0.program().to_string()
+    }
+
+    /// blake3 of all tensors, as the file has it.
+    #[getter]
+    fn checksum(&self) -> &str {
+        self.0.checksum()
     }
 
     /// Writes a weights file that its owner alone can read.

@@ -40,6 +40,7 @@ class Runs(Protocol):
     """A session with the parties, or one in the clear."""
 
     program: Program
+    sequence: int
 
     def infer_all(self, inputs: Any, *, continues: bool = False) -> Any:
         """One run for each of `inputs`, one after the other."""
@@ -117,6 +118,8 @@ class Trainer:
         self._taken, self._ended = 0, False
         # Each ends where its weights open: parties keep nothing that its later steps could go on from.
         self._sequence = 0
+        self._number: int | None = None
+        """Which sequence of the session its steps are."""
         # In the clear a step that passes a bound is named; with parties a request of several takes less time.
         self._at_once = 1 if isinstance(session, ClearSession) else AT_ONCE
         self._every = every
@@ -136,6 +139,7 @@ class Trainer:
         if run.data is None:
             return run
         found = cast(Keeping, self._session).resume(run.job)
+        self._number = self._session.sequence
         if found.runs is None and run.kept:
             why = f"{found.lacking} has not the one that others have" if found.lacking else "no party has any"
             raise CoveyError(
@@ -259,6 +263,7 @@ class Trainer:
         """Have the parties keep a checkpoint, if steps were taken since the last."""
         if self._run is None or self._ended or self._taken == self._run.kept:
             return
+        self._check_alone()
         # Before the parties: of the steps up to any checkpoint of theirs the file tells what they came to.
         self._run.write()
         self._run.kept = cast(Keeping, self._session).keep(self._run.job)
@@ -272,6 +277,12 @@ class Trainer:
             cast(Keeping, self._session).forget(self._run.job)
             self._run = None
 
+    def _check_alone(self) -> None:
+        if self._taken and self._number != self._session.sequence:
+            raise OptionError(
+                "this training cannot go on: other runs began in its session; give each Trainer a session of its own"
+            )
+
     def _steps(
         self,
         records: Records | SharedRecords,
@@ -279,6 +290,7 @@ class Trainer:
         losses: list[float] | None = None,
         right: list[int | None] | None = None,
     ) -> Steps:
+        self._check_alone()
         start = time.perf_counter()
         try:
             done = records.run(self._session, minibatches, self._taken > 0)
@@ -289,6 +301,7 @@ class Trainer:
             kind = PartyLostError if isinstance(error, PartyLostError) else CoveyError
             raise kind(f"{which}: {error}") from None
         self._taken += len(minibatches)
+        self._number = self._session.sequence
         results: list[Result] = done.results
         first = self._taken - len(results)
         opened = [self._what_opened(first + index, one) for index, one in enumerate(results)]
@@ -330,6 +343,7 @@ class Trainer:
         session = self._serving()
         if not self._taken:
             raise OptionError("no step was taken: the weights are those of the model")
+        self._check_alone()
         return session.serve_weights()
 
     def _serving(self) -> Keeping:
@@ -348,6 +362,7 @@ class Trainer:
         check_opening(self.program)
         if not self._taken:
             raise OptionError("no step was taken: the weights are those of the model")
+        self._check_alone()
         opened = self._session.end()
         self._taken, self._ended = 0, self._run is not None
         self._sequence += 1
