@@ -175,6 +175,8 @@ def settings(
     infos = [find_protocol(name) for name in dict.fromkeys(protocols)]
     if "two-party" not in protocols:
         session_options(None, infos[0].name, linear=linear, preprocess_linear=preprocess_linear)
+    if not any(info.key_bits for info in infos):
+        session_options(key_bits, infos[0].name)
     if all(len(info.computing) < 2 for info in infos):
         infos[0].count(parties)
     found: dict[str, Setting] = {}
@@ -183,7 +185,7 @@ def settings(
         if info.name == "two-party":
             options = session_options(key_bits, info.name, linear=linear, preprocess_linear=preprocess_linear)
         else:
-            options = session_options(key_bits, info.name)
+            options = session_options(key_bits if info.key_bits else None, info.name)
         found[info.name] = (count, options)
     return found
 

@@ -154,7 +154,10 @@ def explanation(
     plan = json.loads(_core.plan(program, protocol, batch, round_bits, parties, **options))
     reveals = what_a_run_reveals(program, round_bits)
     if options.get("key_bits") is not None:
-        reveals.append(f"nothing more by reading {options['key_bits']} bits a comparison; but results are approximate")
+        reveals.append(
+            f"to the result's owner: more of weights and of values in between, if an input repeats, as comparisons "
+            f"read {options['key_bits']} bits and masks decide which results near 0 are wrong"
+        )
     if exposure := plan["exposure"]:
         reveals.append(
             f"to P1: of the weights and of P0's shares, through the noise of {exposure['results']:,} encrypted "
@@ -198,7 +201,9 @@ def _what_training_reveals(program: Program, opens_weights: bool) -> list[str]:
 
 def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
     """Who learns what from a run, one line each."""
-    rounded = f", rounded to multiples of 2^{round_bits} before it opens" if round_bits else ""
+    losing = [entry["name"] for entry in program.outputs if round_bits and entry["loses_bits"]]
+    which = f"{', '.join(losing)} of it " if 0 < len(losing) < len(program.outputs) else ""
+    rounded = f", {which}rounded to multiples of 2^{round_bits} before it opens" if losing else ""
     softmax = " (a final softmax is computed by its owner, in the clear)"
     postprocessed = any(entry["postprocess"] == "softmax" for entry in program.outputs)
     names = ", ".join(entry["name"] for entry in program.outputs)

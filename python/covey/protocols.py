@@ -37,6 +37,8 @@ class ProtocolInfo:
     """Whether the data owner may be the last party itself: it holds nothing of the model."""
     computes_in_turn: bool = False
     """Whether a party computes mostly while the others wait, so that on one machine each may use all processors."""
+    key_bits: bool = True
+    """Whether comparisons may read fewer bits than they need."""
     roles_turn: bool = False
     """Whether the parties can take all roles in turn, from lane to lane."""
 
@@ -113,6 +115,7 @@ PROTOCOLS: Mapping[str, ProtocolInfo] = {
             "Who could have learnt what: the data owner alone learnt the {count} results, and the model owner nothing; "
             "{parties} saw the program, the batch size and the timing, and beyond that only numbers that "
             "are random to each of them, even if one of them left the protocol, unless two of them work together.",
+            key_bits=False,
             roles_turn=True,
         ),
         ProtocolInfo(
@@ -194,6 +197,8 @@ def session_options(
             raise OptionError(f"--roles turned is for {turning}: roles do not turn in {name}")
         if lanes is None or lanes < 2:
             raise OptionError("--roles turned changes roles from lane to lane: say --lanes, best as many as parties")
+    if key_bits is not None and not PROTOCOLS[name].key_bits:
+        raise OptionError(f"--key-bits makes results depend on masks, which {name} refuses: leave it out")
     if name == "clear":
         if key_bits is not None:
             raise OptionError("--key-bits approximates comparisons of a private run: clear has none")

@@ -195,6 +195,14 @@ def test_products_within_softmax_are_no_linear_layer() -> None:
     assert row["non_linear_bytes"] > row["other_linear_bytes"]
 
 
+def test_key_bits_are_for_protocols_that_take_them(compiled: list[covey.Compiled]) -> None:
+    exact, read = (covey.compare(compiled[:1], ["trio", "quad"], key_bits=bits).rows() for bits in (None, 8))
+    assert read[0]["non_linear_bytes"] < exact[0]["non_linear_bytes"]
+    assert read[1] == exact[1]
+    with pytest.raises(covey.OptionError, match="masks, which quad refuses: leave it out"):
+        covey.compare(compiled[:1], ["quad"], key_bits=8)
+
+
 def test_products_between_two_parties_cost_in_proportion(compared: covey.CostComparison) -> None:
     wide, narrow = (row for row in compared.rows() if row["protocol"] == "two-party")
     ratio = (8 * 27 + 64 * 9) / (4 * 27 + 16 * 9)

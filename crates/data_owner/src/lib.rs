@@ -62,6 +62,7 @@ fn start(
     use_threads(config.threads).map_err(|error| ClientError::Request(error.to_string()))?;
     let state = OwnState::open(&config.state).map_err(|error| ClientError::Request(error.to_string()))?;
     let client = AllowedClient {
+        approximate: true,
         fill_store: true,
         share_data: true,
         serve_weights: true,

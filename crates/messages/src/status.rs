@@ -89,6 +89,8 @@ pub enum Right {
     ShareData,
     /// To open sessions.
     Infer,
+    /// To have comparisons in its sessions read fewer bits.
+    Approximate,
     /// To put what a training job made in place of the weights of the program that the job serves.
     ServeWeights,
     /// To store offline material for later sessions, and to delete it.

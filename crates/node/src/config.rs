@@ -64,6 +64,8 @@ pub struct AllowedClient {
     pub share_data: bool,
     /// It may open sessions.
     pub infer: bool,
+    /// Its sessions may have comparisons read fewer bits; results then depend on masks.
+    pub approximate: bool,
     /// It may put what it trained in place of the weights of the program that the job serves, if one client shared both.
     pub serve_weights: bool,
     /// It may have offline material stored for sessions, which take room on this party's disk.
@@ -85,6 +87,7 @@ impl AllowedClient {
             share_weights: false,
             share_data: false,
             infer: true,
+            approximate: false,
             serve_weights: false,
             fill_store: false,
             queries: None,
@@ -99,6 +102,7 @@ impl AllowedClient {
             (self.share_weights, Right::ShareWeights),
             (self.share_data, Right::ShareData),
             (self.infer, Right::Infer),
+            (self.approximate, Right::Approximate),
             (self.serve_weights, Right::ServeWeights),
             (self.fill_store, Right::FillStore),
         ];
@@ -320,7 +324,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
         let may = |right| entry.may.as_deref().unwrap_or(&[Right::Infer]).contains(&right);
         let (share_weights, infer) = (may(Right::ShareWeights), may(Right::Infer));
         let (share_data, fill_store) = (may(Right::ShareData), may(Right::FillStore));
-        let serve_weights = may(Right::ServeWeights);
+        let (serve_weights, approximate) = (may(Right::ServeWeights), may(Right::Approximate));
         let (queries, round_bits) = (entry.queries, entry.round_bits);
         if round_bits > MOST_ROUNDED {
             return Err(source.refuse(&key("round_bits"), &format!("outputs lose at most {MOST_ROUNDED} bits")));
@@ -344,6 +348,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
             share_weights,
             share_data,
             infer,
+            approximate,
             serve_weights,
             fill_store,
             queries,

@@ -247,6 +247,19 @@ pub(crate) fn admit(party: &Party, client: Fingerprint, request: Infer) -> Resul
     if options.roles == Roles::Turned && protocol.assignments() == 1 {
         return Err(Failure::refused(format!("roles do not turn in {protocol}: ask for roles fixed")));
     }
+    if options.key_bits.is_some() {
+        if !protocol.admits_key_bits() {
+            return Err(Failure::refused(format!(
+                "key bits make results depend on masks, which {protocol} refuses: leave them out"
+            )));
+        }
+        if !party.config.client(&client).is_some_and(|asking| asking.approximate) {
+            return Err(Failure::refused(
+                "key bits make results depend on masks, which tells more of the weights: leave them out, or have \"approximate\" added to \
+                 `may` of its [[client]] entry",
+            ));
+        }
+    }
     if !is_name(&terms.client) {
         return Err(Failure::refused("the client's name is empty, too long or not printable"));
     }

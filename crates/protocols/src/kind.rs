@@ -108,6 +108,11 @@ impl ProtocolKind {
         self.properties().map_or(1, |properties| properties.assignments)
     }
 
+    /// Whether comparisons may read fewer bits than they need ([`Served::ADMITS_KEY_BITS`]).
+    pub fn admits_key_bits(self) -> bool {
+        self.properties().is_some_and(|properties| properties.admits_key_bits)
+    }
+
     /// Roles: of the computing parties, and the dealer's where there is one.
     pub fn roles(self, parties: usize) -> usize {
         self.sharing(parties).map_or(1, |sharing| sharing.roles.len())
@@ -171,6 +176,8 @@ pub struct Properties {
     pub admits_shift: fn(Ring, Truncation) -> bool,
     /// [`Served::admits_division`].
     pub admits_division: fn(Ring, u64, u32) -> bool,
+    /// [`Served::ADMITS_KEY_BITS`].
+    pub admits_key_bits: bool,
     /// [`Served::STOCKED`].
     pub stocked: bool,
     /// [`Served::PREPARES_TOGETHER`].
@@ -192,6 +199,7 @@ impl Properties {
             admits_rounding: P::admits_rounding,
             admits_shift: P::admits_shift,
             admits_division: P::admits_division,
+            admits_key_bits: P::ADMITS_KEY_BITS,
             stocked: P::STOCKED,
             prepares_together: P::PREPARES_TOGETHER,
             keeps_runs: P::keeps_runs,

@@ -39,6 +39,9 @@ pub trait Served: Protocol + Costs + ClientGates<Self::Word> + Sized + 'static {
         truncation.fits_masked(ring)
     }
 
+    /// Whether comparisons may read fewer bits than they need ([`Options::key_bits`]): their results then depend on masks.
+    const ADMITS_KEY_BITS: bool = true;
+
     /// Whether values `|x| < 2^bound` of `ring` can be divided exactly by `divisor`.
     fn admits_division(_ring: Ring, _divisor: u64, _bound: u32) -> bool {
         false

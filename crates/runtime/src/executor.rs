@@ -1,5 +1,6 @@
 //! The one executor: every protocol, phase and batch size.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -212,24 +213,29 @@ impl<P: Protocol + ?Sized> Executor<P> {
             timings.push(Timing { on_gpu, ..Timing::new(step.node, &step.name, &step.op_name, start) });
         }
 
-        let mut checking = Timing::new(CHECK, CHECK_NAME, "", Instant::now());
-        let checked = check(protocol, &mut checking)?;
         let mut outputs = Timing::new(OUTPUTS, "outputs", "", Instant::now());
         protocol.enter(OUTPUTS, "outputs");
-        for id in self.program.outputs() {
-            let Some(Shared::Integers(value)) = values.get(id) else {
+        let mut opened = Vec::new();
+        for &id in self.program.outputs() {
+            let Some(Shared::Integers(value)) = values.get(&id) else {
                 return Err(ProtocolError::Internal("the outputs of a run").into());
             };
-            let output = self.program.value(*id);
-            if round_bits == 0 || !loses_bits(output) {
-                outputs.add(|| protocol.reveal(value, &checked))?;
-            } else {
-                let rounded = outputs.add(|| rounded(protocol, value, round_bits, output.bound.bits))?;
-                let checked = check(protocol, &mut checking)?;
-                protocol.enter(OUTPUTS, "outputs");
-                outputs.add(|| protocol.reveal(&rounded, &checked))?;
-            }
+            opened.push(match round_bits != 0 && loses_bits(&self.program, id) {
+                true => {
+                    let bound = self.program.value(id).bound.bits;
+                    Cow::Owned(outputs.add(|| rounded(protocol, value, round_bits, bound))?)
+                }
+                false => Cow::Borrowed(value),
+            });
         }
+        // One check of all that was computed: no output opens before another is known to be right.
+        let mut checking = Timing::new(CHECK, CHECK_NAME, "", Instant::now());
+        let checked = check(protocol, &mut checking)?;
+        protocol.enter(OUTPUTS, "outputs");
+        for output in &opened {
+            outputs.add(|| protocol.reveal(output, &checked))?;
+        }
+        drop(opened);
         let left = |id| match values.get(&id) {
             Some(Shared::Integers(share)) => Some(protocol.forget_opening(share)),
             _ => None,

@@ -24,6 +24,6 @@ pub use data::{Input, Output, encode_inputs};
 pub use error::RuntimeError;
 pub use executor::{Executor, Observer, Parameter, Preparation, RunSettings};
 pub use profile::Profile;
-pub use rounding::RoundedOutputs;
+pub use rounding::{RoundedOutputs, loses_bits};
 pub use rows::RowForm;
 pub use schedule::{Fusions, INPUTS, OUTPUTS, Schedule, Step};

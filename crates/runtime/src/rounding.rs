@@ -1,15 +1,30 @@
 //! Outputs that lose low bits before they open.
 
-use covey_program::{Program, Value};
+use covey_program::{Op, Program, ValueId};
 use covey_protocols::kind::{Properties, ProtocolKind, ServedWords};
 use covey_protocols::{Rounding, Truncation};
 use covey_ring::Ring;
 
 use crate::session::{Unsupported, served};
 
-/// Whether an output is rounded for clients whose outputs lose bits: all are but class numbers.
-pub(crate) fn loses_bits(output: &Value) -> bool {
-    output.scale != 0
+/// Whether an output is rounded for clients whose outputs lose bits: all are but class numbers, wherever they were moved, and truth values.
+pub fn loses_bits(program: &Program, output: ValueId) -> bool {
+    let value = program.value(output);
+    let truth = value.scale == 0 && value.bound.bits <= 1;
+    !truth && !is_class(program, output)
+}
+
+/// Whether a value is of numbers of classes, which lose their meaning if rounded.
+fn is_class(program: &Program, mut id: ValueId) -> bool {
+    for node in program.nodes().iter().rev().filter(|node| node.outputs.len() == 1) {
+        match &node.op {
+            _ if node.outputs[0] != id => {}
+            Op::ArgMax(_) => return true,
+            op if op.rearranges() => id = node.inputs[0],
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// The shifts that round values below 2^`bound` to multiples of 2^`bits`, of all bits but one first, so that adding a half passes no bound.
@@ -29,7 +44,8 @@ pub struct RoundedOutputs {
 impl RoundedOutputs {
     /// Those of `program`.
     pub fn of(program: &Program) -> Self {
-        let values = program.outputs().iter().map(|&id| program.value(id)).filter(|value| loses_bits(value));
+        let losing = program.outputs().iter().filter(|&&id| loses_bits(program, id));
+        let values = losing.map(|&id| program.value(id));
         RoundedOutputs {
             ring: program.ring(),
             outputs: values.map(|value| (value.name.clone(), value.bound.bits)).collect(),

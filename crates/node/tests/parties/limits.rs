@@ -1,7 +1,9 @@
 //! What an operator may grant a client: so many samples, rounded so much.
 
+use covey_client::{Session, SessionOptions};
 use covey_messages::PhaseMessage::{Joint, Online};
 use covey_program::{ProgramBuilder, Weights, op};
+use covey_protocols::Options;
 use covey_protocols::kind::ProtocolKind;
 use covey_ring::Ring;
 
@@ -49,6 +51,42 @@ fn outputs_open_rounded() {
     let due: Vec<i64> = exact.iter().map(|v| ((v + 32) >> 6) << 6).collect();
     assert_eq!(inference.outputs[0].integers, due);
     assert_ne!(exact, due);
+}
+
+/// Their results depend on masks, so that repeated inputs tell more of the weights.
+#[test]
+fn approximate_comparisons_are_for_clients_that_may_have_them() {
+    let may = ["[\"infer\", \"share-weights\"]", "[\"infer\", \"share-weights\", \"approximate\"]"];
+    let approximate = Options { key_bits: Some(16), ..Options::default() };
+    for kind in [ProtocolKind::Trio, ProtocolKind::Quad] {
+        let mut cluster = Cluster::of(kind);
+        let parties = kind.roles(2);
+        let model = cnn("cnn", Ring::Pow2(32), false);
+        for (allowed, rights) in may.iter().enumerate() {
+            for (party, name) in NAMES[..parties].iter().enumerate() {
+                let text = cluster.party_toml(party, &CLIENTS);
+                let text = text.lines().map(|line| match line.starts_with("may = ") {
+                    true => format!("may = {rights}\n"),
+                    false => format!("{line}\n"),
+                });
+                cluster.write(&format!("{name}.toml"), &text.collect::<String>());
+                cluster.start_party(party);
+            }
+            if allowed == 0 {
+                cluster.share(&model);
+            }
+            let options = SessionOptions { options: approximate, ..cluster.options() };
+            let opened = Session::open(&cluster.client("data"), &model.program, options);
+            match (kind, allowed) {
+                (ProtocolKind::Trio, 1) => drop(opened.unwrap().infer(Joint, &[images(1, 1)], &mut |_| {}).unwrap()),
+                (ProtocolKind::Trio, _) => {
+                    assert!(message(opened.err().unwrap()).contains("have \"approximate\" added to `may`"))
+                }
+                _ => assert!(message(opened.err().unwrap()).contains("which quad refuses: leave them out")),
+            }
+            (0..parties).for_each(|party| cluster.stop_party(party));
+        }
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use covey_ring::{Ring, Tensor};
 use covey_runtime::clear::{ClearRunner, run_clear};
 use covey_runtime::plan::{plan, plan_rounded};
 use covey_runtime::session::supports;
-use covey_runtime::{Fusions, Profile, RoundedOutputs, RuntimeError, Schedule, check_batch};
+use covey_runtime::{Fusions, Profile, RoundedOutputs, RuntimeError, Schedule, check_batch, loses_bits};
 
 const RING: Ring = Ring::Pow2(32);
 
@@ -321,6 +321,46 @@ fn outputs_are_rounded_by_what_the_ring_takes() {
     // The largest value would be rounded up to 2^15, beyond the ring.
     assert_eq!(line(14, 4, 4), Ok(()));
     assert!(line(15, 4, 4).unwrap_err().contains("by no bits: "));
-    // Class numbers are not rounded.
-    assert_eq!(line(9, 24, 0), Ok(()));
+    // Whole numbers are as well.
+    assert!(line(9, 24, 0).unwrap_err().contains("by 1 to 15 bits: "));
+    assert_eq!(line(1, 24, 0), Ok(()), "truth values");
+}
+
+#[test]
+fn class_numbers_are_not_rounded_wherever_they_are_moved() {
+    let program = |op: Op, shape: &[usize]| {
+        let mut b = ProgramBuilder::new("classes", RING);
+        let x = b.input("x", &[6, 4], 8);
+        b.bound(x, 12);
+        let class = b.node("class", op, &[x]);
+        b.bound(class, 12);
+        let moved = b.reshape("moved", class, shape);
+        b.bound(moved, 12);
+        [class, moved].into_iter().for_each(|output| b.output(output));
+        b.build().unwrap()
+    };
+    let losing = |program: &Program| program.outputs().iter().map(|&id| loses_bits(program, id)).collect::<Vec<_>>();
+    let arg_max = op::ArgMax { axis: 2, select_last: false, keep_dims: false };
+    assert_eq!(losing(&program(arg_max.into(), &[3, 2])), [false, false]);
+    assert_eq!(losing(&program(op::Relu.into(), &[3, 8])), [true, true]);
+}
+
+/// So that no output opens before another is known to be right.
+#[test]
+fn rounded_outputs_are_checked_together() {
+    let mut b = ProgramBuilder::new("two", RING);
+    let x = b.input("x", &[4], 8);
+    b.bound(x, 12);
+    for name in ["first", "second"] {
+        let y = b.node(name, op::Relu, &[x]);
+        b.bound(y, 12);
+        b.output(y);
+    }
+    let program = Arc::new(b.build().unwrap());
+    let rounds = |bits| {
+        let planned = plan_rounded(&program, CostModel::of::<Quad<u32>>(), Options::default(), 1, bits).unwrap();
+        planned.nodes.iter().find(|node| node.name == "check").unwrap().rounds
+    };
+    assert!(rounds(0) > 0);
+    assert_eq!(rounds(6), rounds(0));
 }
