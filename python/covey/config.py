@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,10 +108,29 @@ def pin(
     path: str | os.PathLike[str], fingerprints: Mapping[str, str], how: Pinning = Pinning.REPLACE
 ) -> dict[str, Sequence[str]]:
     """Pin keys by name and leave the rest of the file as it is; the keys of each that serve no more."""
-    document = read(path)
-    before = {name: _pin_one(path, document, name, fingerprint, how) for name, fingerprint in fingerprints.items()}
-    _replace(Path(path), tomlkit.dumps(document))
+    with _alone(Path(path)):
+        document = read(path)
+        before = {name: _pin_one(path, document, name, fingerprint, how) for name, fingerprint in fingerprints.items()}
+        _replace(Path(path), tomlkit.dumps(document))
     return before
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Nobody else pins keys in this file meanwhile: a change between reading and writing would be lost.
+
+    The lock is the folder's, since the file itself is replaced and a file for the lock would stay behind.
+    """
+    try:
+        folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise CoveyError(f"configuration file '{path}' cannot be read: {error.strerror}") from None
+    try:
+        with contextlib.suppress(OSError):  # network file systems may have no locks for folders
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _pin_one(path: str | os.PathLike[str], document: Any, name: str, fingerprint: str, how: Pinning) -> Sequence[str]:
