@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
@@ -177,13 +177,32 @@ def _all_entries(document: Any) -> list[Any]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Rewrite a file whole or not at all, with the permissions it has."""
+    """Rewrite a file whole or not at all, with the owner and the permissions it has."""
     path = path.resolve()
+
+    def write(stream: BinaryIO) -> None:
+        _keep_owner(path, before, stream)
+        stream.write(text.encode())
+
     try:
-        mode = path.stat().st_mode & 0o777
-        write_whole({path: lambda stream: stream.write(text.encode())}, {path: mode})
+        before = path.stat()
+        write_whole({path: write}, {path: before.st_mode & 0o777})
     except OSError as error:
         raise CoveyError(f"cannot write '{path}': {error.strerror or error}; it is unchanged") from None
+
+
+def _keep_owner(path: Path, before: os.stat_result, stream: BinaryIO) -> None:
+    """Give a new file to whom the old one belongs: root may pin keys for a daemon of another user."""
+    new = os.fstat(stream.fileno())
+    if (new.st_uid, new.st_gid) == (before.st_uid, before.st_gid):
+        return
+    try:
+        os.fchown(stream.fileno(), before.st_uid, before.st_gid)
+    except OSError:
+        raise CoveyError(
+            f"'{path}' belongs to user {before.st_uid} and group {before.st_gid} and could not stay theirs: run this "
+            f"as that user or as root; it is unchanged"
+        ) from None
 
 
 def parties_of(path: str | os.PathLike[str]) -> tuple[int, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from covey import config
+from covey.errors import CoveyError
 
 KEYS = {"alpha": f"covey:{1:064x}", "beta": f"covey:{2:064x}"}
 
@@ -37,4 +39,26 @@ def test_keys_pinned_at_once_are_all_pinned(monkeypatch: pytest.MonkeyPatch, tmp
         for pinning in [threads.submit(config.pin, path, {name: key}) for name, key in KEYS.items()]:
             pinning.result(timeout=10)
     assert pinned(path) == KEYS
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+def test_a_file_stays_its_owners(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    path.write_text(f'[client]\nname = "me"\nkey = "me.pem"\n{PARTIES}')
+    path.chmod(0o640)
+    os.chown(path, 4321, 8765)
+    config.pin(path, {"alpha": KEYS["alpha"]})
+    assert pinned(path) == {"alpha": KEYS["alpha"], "beta": ""}
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (4321, 8765, 0o640)
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "fchown", refused)  # as for a user who may write in the folder of another
+    with pytest.raises(CoveyError, match=r"belongs to user 4321 and group 8765 .*: run this as that user or as root"):
+        config.pin(path, KEYS)
+    assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
