@@ -14,7 +14,7 @@ from covey import tuning
 from covey.arguments import check_flags, check_number, check_real
 from covey.certificate import classes_of, read_labels
 from covey.clear import run_clear
-from covey.comparison import float_graph
+from covey.comparison import origin
 from covey.compiled import RINGS, prepare
 from covey.cost_comparison import SERVED, CostComparison, settings, side_by_side
 from covey.data import Ranges, check_within, read_samples
@@ -143,10 +143,12 @@ def verify(
     tell = progress or _silent
     loaded = load(model, weights=weights, data=data, calibration=calibration, input_range=input_range)
     loaded.need_weights()
-    if float_model is None and isinstance(model, str | os.PathLike) and is_model_file(model):
+    if float_model is not None:  # also for a model that was compiled here: this is the one to compare with
+        loaded = replace(loaded, graph=origin(Path(float_model), loaded.program))
+    elif isinstance(model, str | os.PathLike) and is_model_file(model):
         float_model = model
     source = Path(float_model) if float_model is not None else None
-    graph = _float_graph(loaded, source) if layers else None
+    graph = _float_graph(loaded) if layers else None
     program = loaded.program
     if not program.outputs:
         raise OptionError(f"'{program.name}' opens no output that could be compared: verify one that does")
@@ -165,7 +167,7 @@ def verify(
     tell(0, 0, "floating point")
     checks, notes = judge(loaded, source, inputs, clear, private, info.name, approximate=key_bits is not None)
     tell(0, 0, "the accuracy record")
-    recorded, remarks = check_certificate(loaded, given if data is not None else None, labels, source)
+    recorded, remarks = check_certificate(loaded, given if data is not None else None, labels)
     if loaded.note is not None:
         notes = [loaded.note, *notes]
     return Verification(
@@ -227,14 +229,12 @@ def tune(
     return replace(found, protocol=info.name)
 
 
-def _float_graph(loaded: Model, float_model: Path | None) -> Graph:
-    if loaded.graph is not None:
-        return loaded.graph
-    if float_model is None:
+def _float_graph(loaded: Model) -> Graph:
+    if loaded.graph is None:
         raise OptionError(
             "comparing layers takes the float model: name it with --model model.onnx or model.pt2 (float_model)"
         )
-    return float_graph(float_model)
+    return loaded.graph
 
 
 def _layers(loaded: Model, graph: Graph, inputs: Mapping[str, Floats], parties: Parties, tell: Progress) -> list[Layer]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from covey._core import Program
 from covey._proto import program_pb2 as pb
 from covey.closeness import FloatReference, float_run, relative_error
 from covey.emit import HEADER_BYTES
-from covey.errors import ModelError
+from covey.errors import CoveyError, ModelError
 from covey.importers import tensorflow, torch_export
 from covey.importers.onnx import load
 from covey.importers.source import examine, is_torch
@@ -102,16 +102,31 @@ def float_graph(model: str | Path) -> Graph:
     return graph
 
 
+def origin(model: str | Path, program: Program) -> Graph:
+    """The float network of the model file that a program is said to come from. Raises `ModelError`."""
+    graph = float_graph(model)
+    _need_inputs(graph, {entry["name"]: entry["shape"] for entry in program.inputs})
+    return graph
+
+
+def _need_inputs(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Refuse a float network with other inputs than these, of such shapes without the batch."""
+    for name in graph.inputs:
+        if name not in shapes:
+            raise ModelError(
+                f"the float model has an input '{name}' that the program lacks: give the model it came from"
+            )
+        got, due = ("[" + ", ".join(["N", *map(str, each)]) + "]" for each in (shapes[name], graph.values[name].shape))
+        if got != due:
+            raise ModelError(f"input '{name}' has shape {got}, in the float model {due}: give the model it came from")
+
+
 def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mapping[str, Floats]) -> FloatReference:
     """Run the float model: onnxruntime, PyTorch or TensorFlow where installed, and Covey's own reference for what is
     inside.
     """
     graph = graph if graph is not None else float_graph(_need(model))
-    for name in graph.inputs:
-        if name not in inputs:
-            raise ModelError(
-                f"the float model has an input '{name}' that the program lacks: give the model it came from"
-            )
+    _need_inputs(graph, {name: array.shape[1:] for name, array in inputs.items()})
     found = float_run(graph, inputs)
     source, outputs, note = found.source, found.outputs, ""
     if model is not None:
@@ -122,7 +137,9 @@ def float_reference(model: str | Path | None, graph: Graph | None, inputs: Mappi
             source, outputs = engine, dict(zip(graph.outputs, final, strict=True))
         except ImportError:
             note = f"{engine} is not installed, so Covey's own float reference stands in: pip install {package}"
-        except Exception as error:  # both raise kinds of their own
+        except CoveyError:
+            raise
+        except Exception as error:  # kinds of its own: it lacks an operator of a model which is imported, so readable
             reason = " ".join(str(error).split())[:120]
             note = f"{engine} cannot run the model ({reason}): Covey's float reference stands in"
     return replace(found, source=source, outputs=outputs, note=note)

@@ -213,14 +213,13 @@ def check_certificate(
     loaded: Model,
     given: Mapping[str, Floats] | None,
     labels: str | os.PathLike[str] | Classes | None,
-    float_model: Path | None = None,
 ) -> tuple[list[Check], list[str]]:
     """The accuracy record in the program, measured again where the data it was made with are given."""
     found = certificate.of(loaded.program)
     if found is None:
         return [], ["the program has no accuracy record: covey tune makes one"] if labels is not None else []
     if certificate.of_error(found):
-        checks, notes = _check_error(loaded, given, found, float_model)
+        checks, notes = _check_error(loaded, given, found)
         return checks, [
             *notes,
             "accuracy record: of numbers, for which labels say nothing",
@@ -239,7 +238,8 @@ def check_certificate(
     if classes is None or not found.labelled:
         if loaded.graph is None:
             return checks, [
-                "accuracy record: without labels it is measured against the float model; verify that instead"
+                "accuracy record: without labels it is measured against the float model: name that with --model "
+                "(float_model)"
             ]
         classes = certificate.float_classes(loaded.graph, given)
     measured = int((answers == classes).sum())
@@ -248,7 +248,7 @@ def check_certificate(
 
 
 def _check_error(
-    loaded: Model, given: Mapping[str, Floats] | None, found: pb.Certificate, float_model: Path | None
+    loaded: Model, given: Mapping[str, Floats] | None, found: pb.Certificate
 ) -> tuple[list[Check], list[str]]:
     """The accuracy record of a network without classes."""
     stated = found.relative_error
@@ -260,9 +260,8 @@ def _check_error(
         return checks, [f"accuracy record: {again}"]
     if certificate.digest(given, None) != found.digest:
         return checks, [f"accuracy record: these are other data than it was made with; {again}"]
-    graph = compare_with.float_graph(float_model) if float_model is not None else loaded.graph
-    if graph is None:
+    if loaded.graph is None:
         return checks, ["accuracy record: not measured again: name the float model with --model (float_model)"]
-    measured = output_error(loaded, closeness.float_run(graph, given), given)
+    measured = output_error(loaded, closeness.float_run(loaded.graph, given), given)
     same = math.isclose(measured, stated, rel_tol=1e-6)
     return [*checks, Check("accuracy record: measured again", f"{measured:.4%} off", f"{stated:.4%}", same)], []

@@ -106,6 +106,11 @@ def test_without_labels_the_float_model_is_right(command: Command, tmp_path: Pat
     assert "the accuracy record" in " ".join(command.succeeds("explain", out).out.split())
     checks = json.loads(command.succeeds("verify", out, "--protocol", "clear", "--json").out)["checks"]
     assert "accuracy record: accuracy" in {check["check"] for check in checks}
+    again = ("verify", out, "--protocol", "clear", *DATA, "--samples", 2, "--json")
+    assert any("name that with --model" in note for note in json.loads(command.succeeds(*again).out)["notes"])
+    checks = json.loads(command.succeeds(*again, "--model", ONNX).out)["checks"]
+    measured = next(check for check in checks if check["check"] == "accuracy record: measured again")
+    assert measured["found"] == "450 right" and measured["passed"]
 
 
 def test_tables_are_printed(command: Command, tmp_path: Path) -> None:

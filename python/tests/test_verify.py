@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
+import builders
 import covey
 import ensembles
 from command import DIGITS, Command
 from covey.clear import run_clear
 from covey.closeness import FloatReference, closeness, relative_error
 from covey.comparison import compare, distinct
+from covey.errors import CoveyError
 from covey.model import Model, load
 from covey.result import Result
 from covey.verification import Check, judge
@@ -143,3 +146,36 @@ def test_another_float_model_fails(command: Command, digits: Path, tmp_path: Pat
     command.succeeds(*verify, "--model", ONNX)
     command.refuses(*verify, "--model", tmp_path / "other.onnx", saying="relative L2 error")
     command.refuses(*verify, "--model", tmp_path / "absent.onnx", saying="does not exist")
+
+
+def dense(path: Path, source: str = "x", features: int = 4, output: str = "y") -> Path:
+    """A model file of one layer."""
+    layer = helper.make_node("MatMul", [source, "w"], [output])
+    weight = {"w": np.full((features, 3), 0.25, np.float32)}
+    onnx.save(builders.model([layer], {source: ["N", features]}, {output: ["N", 3]}, weight), path)
+    return path
+
+
+def test_a_float_model_that_is_no_such_model_is_refused(command: Command, tmp_path: Path) -> None:
+    model = dense(tmp_path / "model.onnx")
+    compiled = covey.compile(model, input_range=(0, 1))
+    program = compiled.save(tmp_path / "model.covey")[0]
+    for named, saying in (
+        (tmp_path / "absent.onnx", "absent.onnx' does not exist"),
+        (program, "model.covey' is compiled already"),
+        (dense(tmp_path / "named.onnx", source="z"), "has an input 'z' that the program lacks"),
+        (dense(tmp_path / "wide.onnx", features=5), r"input 'x' has shape \[N, 4\], in the float model \[N, 5\]"),
+        (dense(tmp_path / "output.onnx", output="q"), "has an output 'q' that the program lacks"),
+    ):
+        with pytest.raises(CoveyError, match=saying):
+            covey.verify(compiled, "clear", samples=2, float_model=named)
+    call = ("verify", model, "--input-range", "0,1", "--protocol", "clear")
+    command.refuses(*call, "--model", tmp_path / "absent.onnx", saying="absent.onnx' does not exist")
+
+
+def test_without_onnxruntime_the_reference_stands_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = dense(tmp_path / "model.onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    verdict = covey.verify(model, "clear", samples=2, input_range=(0, 1))
+    assert verdict.passed
+    assert any("onnxruntime is not installed, so Covey's own float reference stands in" in n for n in verdict.notes)
