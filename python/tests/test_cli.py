@@ -356,8 +356,11 @@ def test_keys_are_made_shown_and_pinned(command: Command, tmp_path: Path) -> Non
     assert "PRIVATE" not in command.succeeds("keys", "show", tmp_path / "alpha.pem").out
     command.refuses("keys", "new", "alpha", "--out", tmp_path, saying="exists already")
     command.refuses("keys", "new", "../beta", "--out", tmp_path, saying="'../beta'")
-    command.refuses("keys", "new", "beta", "--out", tmp_path / "no", saying="does not exist")
-    command.refuses("keys", "new", "beta", "--out", tmp_path, "--days", 0, saying="1 to 3650")
+    command.refuses("keys", "new", "beta", "--out", tmp_path / "new", "--days", 0, saying="1 to 3650")
+    assert not (tmp_path / "new").exists()
+    command.succeeds("keys", "new", "beta", "--out", tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "new/beta.pem").stat().st_mode & 0o777 == 0o600
 
     config = tmp_path / "client.toml"
     text = '# mine\n[client]\nname = "me"\nkey = "me.pem"\n\n[[party]]\nname = "alpha" # ours\naddress = "a:1"\n'

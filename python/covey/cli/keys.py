@@ -20,16 +20,15 @@ EXPIRY_WARNING_DAYS = 30
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is, such as alpha.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where NAME.pem goes.")] = Path("."),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where NAME.pem goes; made if need be.")] = Path("."),
     days: Annotated[int, typer.Option(help="How long its certificate is valid, 1 to 3650 days.")] = 365,
 ) -> None:
     """Make a key: NAME.pem, which never leaves this machine, and the fingerprint that the others pin."""
     from covey import _core
 
     path = key_file(name, out)
-    if not out.is_dir():
-        raise CoveyError(f"folder '{out}' does not exist: make it first")
     identity = _core.Identity.generate(name, days)
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
     identity.save(path)
     console.note(f"wrote {path} (keep it on this machine); the others pin this fingerprint:")
     console.say(identity.fingerprint)
