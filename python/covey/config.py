@@ -205,9 +205,31 @@ def _keep_owner(path: Path, before: os.stat_result, stream: BinaryIO) -> None:
         ) from None
 
 
+def client_file(path: str | os.PathLike[str]) -> tomlkit.TOMLDocument:
+    """A model owner's or data owner's file. Raises `CoveyError`, for that of a party or dealer as well."""
+    document = read(path)
+    section = document.get("party")
+    if isinstance(section, dict):
+        role = "dealer" if section.get("role") == "dealer" else "party"
+        raise CoveyError(
+            f"'{path}' is a {role}'s file, which `covey {role}` takes: give owner.toml or client.toml, whose [client] "
+            f"says who you are"
+        )
+    return document
+
+
+def check_party_file(path: str | os.PathLike[str], command: str) -> None:
+    """Refuse a client's file for `covey party` or `covey dealer`. Raises `CoveyError`."""
+    if isinstance(read(path).get("client"), dict):
+        raise CoveyError(
+            f"'{path}' is a client's file, which commands such as `covey share-weights` and `covey infer` take: give "
+            f"{command}.toml, whose [party] says who you are"
+        )
+
+
 def parties_of(path: str | os.PathLike[str]) -> tuple[int, bool]:
     """How many computing parties a client's file lists, and whether it lists a dealer. Raises `CoveyError`."""
-    listed = read(path).get("party")
+    listed = client_file(path).get("party")
     roles = [entry.get("role") for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     return sum(role != "dealer" for role in roles), "dealer" in roles
 
@@ -215,11 +237,11 @@ def parties_of(path: str | os.PathLike[str]) -> tuple[int, bool]:
 def protocol_for(path: str | os.PathLike[str], asked: str | None) -> str:
     """The protocol `asked` for, or else the one a client's file names, or else that of the parties it lists.
 
-    Raises `CoveyError` for a name that no protocol among servers has.
+    Raises `CoveyError` for a name that no protocol among servers has, and for a party's file.
     """
+    section = client_file(path).get("client")
     if asked is not None:
         return asked
-    section = read(path).get("client")
     named = section.get("protocol") if isinstance(section, dict) else None
     if named is None:
         return of_parties(*parties_of(path)) or "trio"

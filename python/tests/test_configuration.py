@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from command import DIGITS, Command
 from covey import config
 from covey.errors import CoveyError
 
@@ -62,3 +63,28 @@ def test_a_file_stays_its_owners(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         config.pin(path, KEYS)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_another_kind_of_file_is_named(command: Command, tmp_path: Path) -> None:
+    calls = {
+        "party": ("party", "--name", "alpha", "--peer", "beta=b:1", "--peer", "gamma=g:1"),
+        "dealer": ("dealer", "--peer", "alpha=a:1", "--peer", "beta=b:1"),
+        "owner": ("owner", "--peer", "alpha=a:1"),
+    }
+    for call in calls.values():
+        command.succeeds("init", *call, "--out", tmp_path)
+    party, dealer, owner = (tmp_path / f"{name}.toml" for name in calls)
+    program, x = "model.covey", DIGITS / "test-images.npy"
+    for call in (
+        ("infer", program, "--input", x),
+        ("infer", program, "--input", x, "--protocol", "trio"),
+        ("share-weights", program),
+        ("store", "show", program),
+        ("store", "fill", program),
+    ):
+        line = command.refuses(*call, "--config", party, saying=f"'{party}' is a party's file")
+        assert "`covey party` takes" in line and "give owner.toml or client.toml" in line
+    command.refuses("infer", program, "--input", x, "--config", dealer, saying="a dealer's file, which `covey dealer`")
+    for name in ("party", "dealer"):
+        line = command.refuses(name, "--config", owner, saying=f"'{owner}' is a client's file")
+        assert "`covey infer` take" in line and f"give {name}.toml" in line

@@ -87,8 +87,10 @@ def _serve(
     threads: int | None,
     dealer: bool = False,
 ) -> None:
+    from covey.config import check_party_file
     from covey.serving import serve
 
+    check_party_file(config, "dealer" if dealer else "party")
     warn_of_own_expiry(config)
     serve(config, dealer=dealer, log=log, device=device, threads=threads, until_stdin_closes=until_stdin_closes)
 
