@@ -9,7 +9,7 @@ import numpy as np
 
 from covey import whole
 from covey.errors import DataError, OptionError
-from covey.inputs import Data, listed, load_arrays
+from covey.inputs import Data, digits_outside, listed, load_arrays
 from covey.interval import Array
 from covey.ir import Graph, Value
 
@@ -92,11 +92,12 @@ def ranges_of_samples(graph: Graph, samples: Mapping[str, Array]) -> dict[str, t
 def check_within(samples: Mapping[str, Array], ranges: Mapping[str, tuple[float, float]]) -> None:
     """Refuse calibration data outside the declared input range."""
     for name, (low, high) in ranges.items():
-        array = samples[name]
-        if array.min() < low or array.max() > high:
+        least, most = float(samples[name].min()), float(samples[name].max())
+        if least < low or most > high:
+            digits = digits_outside(least if least < low else most, low, high)
             raise DataError(
-                f"calibration data for '{name}' spans [{array.min():g}, {array.max():g}], outside the declared range "
-                f"[{low:g}, {high:g}]: widen --input-range or scale the data"
+                f"calibration data for '{name}' spans [{least:.{digits}g}, {most:.{digits}g}], outside the declared "
+                f"range [{low:.{digits}g}, {high:.{digits}g}]: widen --input-range or scale the data"
             )
 
 

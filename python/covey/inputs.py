@@ -136,10 +136,21 @@ def _check_values(name: str, values: Floats, entry: Mapping[str, Any]) -> None:
     outside = (values < low) | (values > high)
     if outside.any():
         place = np.argwhere(outside)[0]
+        value = float(values[tuple(place)])
+        digits = digits_outside(value, low, high)
         raise DataError(
-            f"input '{name}' holds {values[tuple(place)]:g} at {place.tolist()}, outside its declared range "
-            f"[{low:g}, {high:g}]: scale the data, or compile with a wider --input-range"
+            f"input '{name}' holds {value:.{digits}g} at {place.tolist()}, outside its declared range "
+            f"[{low:.{digits}g}, {high:.{digits}g}]: scale the data, or compile with a wider --input-range"
         )
+
+
+def digits_outside(value: float, low: float, high: float) -> int:
+    """How many digits show that a number is outside a range: six, or more where it is next to a bound."""
+    for digits in range(6, 17):
+        least, shown, most = (float(f"{each:.{digits}g}") for each in (low, value, high))
+        if not least <= shown <= most:
+            return digits
+    return 17  # these tell any two numbers apart
 
 
 def listed(names: Sequence[str]) -> str:

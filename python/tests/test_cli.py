@@ -238,10 +238,13 @@ def bad_inputs(images: np.ndarray) -> dict[str, tuple[object, str]]:
     nan[1, 0, 2, 3] = np.nan
     infinite[0, 0, 7, 7] = -np.inf
     wide[1, 0, 0, 0] = 1.5
+    near = images[:2].astype(np.float64)
+    near[1, 0, 0, 0] = 1.0000001
     return {
         "nan": (nan, "nan at [1, 0, 2, 3]"),
         "infinite": (infinite, "-inf at [0, 0, 7, 7]"),
         "wide": (wide, "1.5 at [1, 0, 0, 0], outside its declared range [0, 1]"),
+        "near": (near, "1.0000001 at [1, 0, 0, 0], outside its declared range [0, 1]"),
         "shape": (images[:2, :, :7], "expected [N, 1, 8, 8]"),
         "flat": (images[:2].reshape(2, 64), "expected [N, 1, 8, 8]"),
         "one": (images[0], "add the batch dimension"),

@@ -317,6 +317,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"calibration": {"y": np.zeros((2, 1, 8, 8))}}, "names 'y', which is no input"),
     ({"calibration": {}}, "lacks the input 'x'"),
     ({"calibration": np.full((2, 1, 8, 8), 2.0), "input_range": (0, 1)}, "outside the declared range"),
+    ({"calibration": np.full((2, 1, 8, 8), 1 + 1e-9), "input_range": (0, 1)}, r"spans \[1.000000001, .* \[0, 1\]"),
     ({"calibration": [[1.0]]}, "give a NumPy array"),
     ({"calibration": np.ma.masked_less(np.zeros((2, 1, 8, 8)), 1)}, "a masked array lacks the values"),
     ({"input_range": (0, 1), "ring": "²"}, "ring '²' is unknown"),

@@ -250,6 +250,7 @@ def test_training_learns_what_there_is_to_learn() -> None:
     [
         ({"labels": lambda y: y + 1}, "the labels hold 3 in sample"),
         ({"labels": lambda y: y - 0.5}, "where whole numbers from 0 to 2 go"),
+        ({"labels": lambda y: 0 * y + 1.0000001}, "the labels hold 1.0000001 in sample 0, where whole numbers"),
         ({"labels": lambda y: y[:-1]}, "data and labels have different numbers of samples"),
         ({"x": lambda x: x[:0]}, "the data for 'x' have no samples: give at least one"),
         ({"x": lambda x: x[:3], "labels": lambda y: y[:3]}, "3 samples do not fill a minibatch of 4: give more"),

@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from covey.errors import DataError, ModelError, OptionError
 from covey.explanation import is_training
-from covey.inputs import Data, load_arrays
+from covey.inputs import Data, digits_outside, load_arrays
 from covey.training.losses import LABELS
 
 if TYPE_CHECKING:
@@ -131,9 +131,12 @@ def _check(array: Any, form: Form) -> npt.NDArray[np.float64]:
         wrong |= floats != np.rint(floats)
     if wrong.any():
         place = tuple(int(index) for index in np.argwhere(wrong)[0])
-        due = f"whole numbers from {form.low:g} to {form.high:g}" if form.classes is not None else "others"
-        where = f"outside [{form.low:g}, {form.high:g}]" if form.classes is None else f"where {due} go"
-        raise DataError(f"the {what} hold {floats[place]:g} in sample {place[0]}, {where}: check them")
+        value, digits = float(floats[place]), 15
+        where = f"where whole numbers from {form.low:g} to {form.high:g} go"
+        if form.classes is None:
+            digits = digits_outside(value, form.low, form.high)
+            where = f"outside [{form.low:.{digits}g}, {form.high:.{digits}g}]"
+        raise DataError(f"the {what} hold {value:.{digits}g} in sample {place[0]}, {where}: check them")
     return floats
 
 
