@@ -126,7 +126,7 @@ def verify(
     """Run a model privately on this machine and compare it with the specification and with floating point.
 
     `data` [N, ..] gives the samples, of which at most `samples` are run; by default they are random, in the declared
-    range. `float_model` is the model file that a `.covey` file came from; with `labels` its accuracy record is measured
+    range. `float_model` is the model file that the program came from; with `labels` its accuracy record is measured
     again; `layers` compares every layer. `device` is what the parties compute on (`covey.local`). A check that fails is
     no error: see `passed`. Raises a `CoveyError` where the run itself fails.
     """

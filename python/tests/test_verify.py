@@ -179,3 +179,12 @@ def test_without_onnxruntime_the_reference_stands_in(monkeypatch: pytest.MonkeyP
     verdict = covey.verify(model, "clear", samples=2, input_range=(0, 1))
     assert verdict.passed
     assert any("onnxruntime is not installed, so Covey's own float reference stands in" in n for n in verdict.notes)
+
+
+def test_for_an_operator_that_onnxruntime_lacks_the_reference_stands_in(tmp_path: Path) -> None:
+    elu = helper.make_node("Elu", ["x"], ["y"])  # it has none for float64
+    path = tmp_path / "model.onnx"
+    onnx.save(builders.model([elu], {"x": ["N", 3]}, {"y": ["N", 3]}, dtype=onnx.TensorProto.DOUBLE), path)
+    verdict = covey.verify(covey.compile(path, input_range=(0, 1)), "clear", samples=2, float_model=path)
+    assert verdict.passed
+    assert any("onnxruntime cannot run the model" in note and "Elu" in note for note in verdict.notes)
