@@ -411,6 +411,8 @@ def _sides(wanted: Wanted, step: int, sign: int) -> list[_Side]:
     tail = wanted.function.right if sign > 0 else wanted.function.left
     if tail is None:
         return [_Side(end, not wanted.proved)]
+    if sign < 0 and wanted.function.from_zero:
+        return [_Side(end, False)]
     found = [_Side(end, False)] if wanted.proved else []
     exact = tail.slope != 0 or (tail.offset == 0 and wanted.function.slope != 0)
     for share in (1.0,) if exact or wanted.floor else (1.0, 0.5):

@@ -48,7 +48,8 @@ class Function:
     """`exact` on floats. Two of one `name` and equal `parameters` are the same.
 
     `left` and `right` are the lines it comes near, None where there is none. It is smooth but for 0, where it may be
-    `bent`. It has values strictly between `low` and `high`, and at an end that is `closed`.
+    `bent`. It has values strictly between `low` and `high`, and at an end that is `closed`. One `from_zero` is given no
+    numbers below 0, whatever the network's inputs are.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Function:
     low: float = field(compare=False, default=-math.inf)
     high: float = field(compare=False, default=math.inf)
     closed: bool = field(compare=False, default=False)
+    from_zero: bool = field(compare=False, default=False)
 
     def __call__(self, x: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -140,6 +142,7 @@ SOFTPLUS = Function("Softplus", (), _softplus, ZERO, SAME)
 MISH = Function("Mish", (), lambda x: x * np.tanh(_softplus(x)), ZERO, SAME)
 SOFTSIGN = Function("Softsign", (), lambda x: x / (1.0 + np.abs(x)))
 EXP = Function("Exp", (), np.exp, ZERO)
+DECAY = Function("Exp of minus", (), lambda x: np.exp(-x), ONE, ZERO, from_zero=True)
 LOG = Function("Log", (), np.log, low=0.0)
 SQRT = Function("Sqrt", (), np.sqrt, low=0.0, closed=True)
 RECIPROCAL = Function("Reciprocal", (), lambda x: 1.0 / x, low=0.0)

@@ -157,15 +157,6 @@ def test_svm_regressor(supports: int) -> None:
     agree(ensembles.single("SVMRegressor", 3, **kernel, **attributes), features(3))
 
 
-@pytest.mark.parametrize("kernel", ["RBF", "POLY", "SIGMOID"])
-def test_other_kernels_name_the_way_out(kernel: str) -> None:
-    proto = ensembles.single(
-        "SVMRegressor", 1, kernel_type=kernel, coefficients=[1.0], support_vectors=[1.0], n_supports=1, rho=[0.0]
-    )
-    with pytest.raises(covey.UnsupportedError, match=f"kernel is {kernel}.*kernel='linear'"):
-        covey.compile(proto, input_range=(-1, 1))
-
-
 # Features
 
 

@@ -116,13 +116,16 @@ def _is_svc(model: Any) -> bool:
 def with_decisions(model: Any) -> Any:
     """The model; a support vector machine of several classes gives its decision between each two of them.
 
-    What it gives otherwise, a score for each class, divides by secrets.
+    What it gives otherwise, a score or a probability for each class, divides by secrets. It predicts the class of most
+    decisions all the same.
     """
     last = _last(model)
-    if not _is_svc(last) or len(last.classes_) < 3 or last.decision_function_shape == "ovo":
+    if not _is_svc(last) or len(last.classes_) < 3:
         return model
     model = copy.deepcopy(model)
-    _last(model).decision_function_shape = "ovo"
+    last = _last(model)
+    last.decision_function_shape, last.probability = "ovo", False
+    last._probA = last._probB = np.empty(0)  # which say what was fitted
     return model
 
 
@@ -176,8 +179,6 @@ def _with_weights(proto: onnx.ModelProto, last: Any) -> None:
     regressor = isinstance(last, SVR | NuSVR)
     node = next((node for node in proto.graph.node if node.op_type.startswith("SVM")), None)
     if node is None or not (regressor or _is_svc(last)) or last.kernel != "linear":
-        return
-    if any(attribute.name == "prob_a" for attribute in node.attribute):  # it is refused for its probabilities
         return
     weights, biases = np.atleast_2d(_dense(last.coef_)), np.ravel(last.intercept_)
     if regressor:

@@ -44,7 +44,8 @@ def check_results(model: Any, graph: Graph, samples: Mapping[str, Array]) -> Non
 def _results(model: Any, given: npt.NDArray[Any]) -> list[tuple[str, npt.NDArray[Any]]]:
     """What the model gives, by its methods, the first that have the form of the graph's result counting."""
     results = []
-    methods = ("predict_proba", "decision_function") if hasattr(model, "classes_") else ("predict", "transform")
+    classes = hasattr(model, "classes_")
+    methods = ("predict_proba", "decision_function") if classes else ("decision_function", "predict", "transform")
     for method in methods:
         try:
             result = getattr(model, method)(given)

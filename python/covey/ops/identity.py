@@ -46,6 +46,11 @@ def _cast(node: OnnxNode) -> None:
         node.alias(x)
         node.note("removed: categories are whole numbers")
         return
+    producer = node.scope.graph.producer(x.name)
+    if target in _INTEGERS and producer is not None and producer.source_op == "Sign":
+        node.drop_label()
+        node.note("dropped: the result's owner takes the sign of the score")
+        return
     if target not in (_FLOATS if x.dtype is DType.FLOAT else _INTEGERS):
         way_out = "only casts between floating types are supported"
         if x.dtype is DType.FLOAT and target in _INTEGERS:
