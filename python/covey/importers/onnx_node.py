@@ -172,12 +172,17 @@ class OnnxNode:
         value = self.attribute(name, default)
         return None if value is None else [int(v) for v in value]
 
-    def numbers(self, name: str) -> Array:
-        """A list of floating-point numbers, also from `name_as_tensor`; empty where there is none."""
+    def numbers(self, name: str, most: float | None = None) -> Array:
+        """A list of floating-point numbers, also from `name_as_tensor`; empty where there is none.
+
+        Where infinite ones have a meaning, `most` stands for them.
+        """
         tensor = self.attribute(f"{name}_as_tensor")
         array = np.array(self.attribute(name, []), dtype=np.float64)
         if tensor is not None:
             array = numpy_helper.to_array(tensor).ravel()
+        if most is not None:
+            array = np.clip(array, -most, most)
         return self.finite(array, f"attribute '{name}'", self.name) if array.size else array
 
     def flag(self, name: str, default: int = 0) -> bool:

@@ -13,7 +13,7 @@ import onnx
 from onnx import helper
 
 from covey.errors import ModelError
-from covey.importers import boosting
+from covey.importers import boosting, sklearn_converters
 from covey.ops.normalizer import LARGEST_SIZE
 
 OPSETS = {"": 18, "ai.onnx.ml": 3}
@@ -46,6 +46,7 @@ def convert(model: Any) -> onnx.ModelProto:
     features = _features(model)
     model = _with_linear(with_decisions(model))
     boosting.register(model)
+    sklearn_converters.register()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

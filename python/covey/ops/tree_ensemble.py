@@ -24,6 +24,9 @@ MODES = {
 }
 """Each comparison as (whether equality counts as below, whether the true branch is that of what is not below)."""
 
+BEYOND = 2.0**100
+"""What stands for infinite thresholds, which tell missing features from all others: no feature is as large."""
+
 
 @dataclass
 class Forest:
@@ -108,7 +111,7 @@ def _forest(node: OnnxNode, kind: str, results: int) -> Forest:
     node.ignore("nodes_missing_value_tracks_true")
     tree_ids, node_ids = node.integers("nodes_treeids") or [], node.integers("nodes_nodeids") or []
     yes, no = node.integers("nodes_truenodeids") or [], node.integers("nodes_falsenodeids") or []
-    features, thresholds = node.integers("nodes_featureids") or [], node.numbers("nodes_values")
+    features, thresholds = node.integers("nodes_featureids") or [], node.numbers("nodes_values", BEYOND)
     modes = [mode.decode("utf-8", "replace") for mode in node.attribute("nodes_modes", [])]
     if not len(tree_ids) == len(node_ids) == len(yes) == len(no) == len(features) == len(thresholds) == len(modes):
         raise _damaged(node, "its lists of nodes differ in length")

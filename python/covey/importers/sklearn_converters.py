@@ -1,0 +1,53 @@
+"""Which of scikit-learn's models are converted to ONNX by Covey itself: skl2onnx lacks them, or is wrong about them.
+
+They take part in skl2onnx's conversion like its own, so pipelines and ensembles may hold them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from covey.importers import sklearn_trees
+
+Converter = Callable[[Any, Any, Any], None]
+"""Adds the nodes of an operator of skl2onnx to a container, with names from its scope."""
+
+
+@dataclass(frozen=True)
+class _Model:
+    """How a class of models is converted; a `classifier` has labels and scores, a regressor a column a target."""
+
+    module: str
+    name: str
+    convert: Converter
+    classifier: bool = False
+
+
+MODELS = (
+    _Model("sklearn.ensemble", "HistGradientBoostingClassifier", sklearn_trees.convert_histogram_classifier, True),
+    _Model("sklearn.ensemble", "HistGradientBoostingRegressor", sklearn_trees.convert_histogram_regressor),
+)
+
+
+def register() -> None:
+    """Let skl2onnx convert the models that are loaded by these functions."""
+    from skl2onnx import update_registered_converter
+    from skl2onnx.common import shape_calculator
+
+    for model in MODELS:
+        kind = getattr(sys.modules.get(model.module), model.name, None)
+        if kind is None:
+            continue
+        update_registered_converter(
+            kind,
+            f"Covey{model.name}",
+            shape_calculator.calculate_linear_classifier_output_shapes
+            if model.classifier
+            else shape_calculator.calculate_linear_regressor_output_shapes,
+            model.convert,
+            options={"nocl": [True, False], "zipmap": [True, False, "columns"]} if model.classifier else None,
+            overwrite=True,
+        )

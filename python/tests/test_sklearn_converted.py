@@ -1,0 +1,86 @@
+"""Models of scikit-learn that Covey converts to ONNX itself, with scikit-learn's own predictions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import covey
+import ensembles
+from covey import reference
+from covey.importers.onnx import import_model
+
+sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+pytest.importorskip("skl2onnx", reason="skl2onnx, which converts scikit-learn's models, is not installed")
+
+from sklearn import datasets, ensemble  # noqa: E402
+
+Data = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def halves(load: Any) -> Data:
+    """Training data and targets, and 50 other samples at most."""
+    data, targets = load(return_X_y=True)
+    data = data.astype(np.float32)
+    order = np.random.default_rng(0).permutation(len(data))
+    train, test = order[: len(data) // 2], order[len(data) // 2 :]
+    return data[train], targets[train], np.clip(data[test[:50]], data[train].min(), data[train].max())
+
+
+def scores(compiled: covey.Compiled, data: np.ndarray, protocol: str = "clear") -> np.ndarray:
+    with covey.local(protocol=protocol) as parties:
+        (result,) = parties.run(compiled, data).outputs.values()
+    return np.asarray(result)
+
+
+# Gradient boosting on histograms
+
+
+@pytest.mark.parametrize("load", [datasets.load_breast_cancer, datasets.load_iris])
+def test_histogram_classifiers(load: Any) -> None:
+    train, targets, test = halves(load)
+    names = np.array(["a", "b", "c"])[targets]
+    model = ensemble.HistGradientBoostingClassifier(max_iter=8, max_leaf_nodes=8).fit(train, names)
+    got = scores(covey.compile(model, calibration=train), test)
+    np.testing.assert_allclose(got, model.predict_proba(test), atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "poisson"])
+def test_histogram_regressors(loss: str) -> None:
+    train, targets, test = halves(datasets.load_diabetes)
+    model = ensemble.HistGradientBoostingRegressor(loss=loss, max_iter=8, max_leaf_nodes=8).fit(train, targets)
+    got = scores(covey.compile(model, calibration=train), test)
+    # A sample may lie nearer to a threshold than the input's digits tell.
+    assert np.mean(np.abs(got[:, 0] / model.predict(test) - 1) < 2e-3) >= 0.96
+
+
+def test_histograms_trained_on_missing_values() -> None:
+    """A threshold that tells missing values from all others is infinite."""
+    train, targets, test = halves(datasets.load_iris)
+    holed = train.copy()
+    holed[targets == 2, 0] = np.nan
+    model = ensemble.HistGradientBoostingClassifier(max_iter=4).fit(holed, targets)
+    assert any(np.isinf(tree.nodes["num_threshold"]).any() for trees in model._predictors for tree in trees)
+    got = scores(covey.compile(model, calibration=train), test, "trio")
+    np.testing.assert_allclose(got, model.predict_proba(test), atol=1e-3)
+
+
+def test_infinite_thresholds_of_a_file() -> None:
+    tree = ensembles.Branch(0, "BRANCH_LEQ", np.inf, np.array([1.0]), np.array([2.0]))
+    other = ensembles.Branch(1, "BRANCH_LT", -np.inf, np.array([4.0]), np.array([8.0]))
+    attributes = ensembles.attributes([tree, other], "target", 1)
+    proto = ensembles.single("TreeEnsembleRegressor", 2, n_targets=1, **attributes)
+    (found,) = reference.outputs(import_model(proto), {"x": np.array([[3.0, 1e9], [-1e9, -5.0]])})
+    np.testing.assert_array_equal(found, [[9.0], [9.0]])
+    np.testing.assert_array_equal(scores(covey.compile(proto, input_range=(-1e4, 1e4)), np.full((1, 2), 1e4)), [[9.0]])
+
+
+def test_sets_of_categories_are_refused() -> None:
+    train, targets, _ = halves(datasets.load_iris)
+    model = ensemble.HistGradientBoostingClassifier(max_iter=2, categorical_features=[0])
+    model.fit(np.floor(train), targets)
+    with pytest.raises(covey.ModelError, match=r"splits categories into sets.*categorical_features=None") as caught:
+        covey.compile(model, calibration=np.floor(train))
+    assert "\n" not in str(caught.value)
