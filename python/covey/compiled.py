@@ -108,6 +108,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     keep_bn: bool = False,
     drop_channels: bool = False,
     hide_features: bool = False,
+    missing: int | None = None,
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
     max_error: float = MAX_ERROR,
     winograd: str = "off",
@@ -136,6 +137,9 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     `keep_bn` leaves batch normalisation apart instead of folding it into the layers before it; `drop_channels` drops
     channels that are always zero or never read, which tells every party how many there were; `hide_features` keeps
     secret which feature each node of a tree compares, for a product with a secret matrix.
+
+    `missing` is a whole number above all features that stands for a missing one: the data owner puts it in the place of
+    NaN, as the compiler does in calibration data. Trees then take it as they take NaN, and imputers fill it in.
 
     `winograd` says which convolutions are computed by Winograd's algorithm, with fewer products and more additions:
     "off"; "all" that can be; those whose names match patterns such as "layer1*,layer2.0.conv2"; or "auto", those that
@@ -167,6 +171,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
             keep_bn=keep_bn,
             drop_channels=drop_channels,
             hide_features=hide_features,
+            missing=missing,
             winograd=winograd,
             carry=carry,
             name=name,
@@ -254,6 +259,7 @@ def prepare(
     keep_bn: bool = False,
     drop_channels: bool = False,
     hide_features: bool = False,
+    missing: int | None = None,
     winograd: str | Collection[str] = "off",
     carry: Carry | None = None,
     name: str | None = None,
@@ -263,12 +269,14 @@ def prepare(
     `winograd` may list names, and is not "auto".
     """
     check_flags(keep_bn=keep_bn, drop_channels=drop_channels, hide_features=hide_features)
+    if missing is not None and (isinstance(missing, bool) or not isinstance(missing, int) or abs(missing) >= 2**24):
+        raise OptionError(f"missing is {missing!r}: give a whole number above all features, below {2**24:,}")
     if not isinstance(name, str | None):
         raise OptionError(f"name is {name!r}: give a text, or leave it out")
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
         declare(graph, carry or {})
-        errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels, hidden=hide_features)
+        errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels, hidden=hide_features, missing=missing)
     if errors:
         raise _with_count(errors)
     if winograd != OFF:
@@ -276,10 +284,12 @@ def prepare(
         write_winograd(graph, matching(graph, patterns) if isinstance(patterns, str) else patterns)
     if calibration is None and input_range is None and example_inputs is not None:
         calibration = _by_name(example_inputs, graph)
-    samples = data.read_samples(calibration, graph) if calibration is not None else None
+    samples = data.read_samples(calibration, graph, missing=missing) if calibration is not None else None
     if samples is not None and is_sklearn(path_or_model):
-        check_results(path_or_model, graph, samples)
+        check_results(path_or_model, graph, samples, missing)
     ranges, sources = _input_ranges(graph, input_range, samples)
+    if missing is not None:
+        ranges, sources = data.with_missing(missing, ranges, sources)
     if samples is not None:
         measure_needed_bits(graph, samples)
     magnitudes = note_spans(graph, reference.spans(graph, samples)) if samples is not None else None

@@ -24,9 +24,14 @@ Ranges: TypeAlias = "tuple[float, float] | Sequence[float] | Mapping[str, tuple[
 """One range for all inputs, or ranges by input name."""
 
 
-def read_samples(source: Data, graph: Graph, what: str = "calibration") -> dict[str, Array]:
-    """Samples for every input of a graph as float64 [N, ..]. Raises `DataError` naming what is wrong."""
+def read_samples(source: Data, graph: Graph, what: str = "calibration", missing: int | None = None) -> dict[str, Array]:
+    """Samples for every input of a graph as float64 [N, ..]. Raises `DataError` naming what is wrong.
+
+    `missing` takes the place of NaN.
+    """
     arrays = load_arrays(source, graph.inputs, what)
+    if missing is not None:
+        arrays = {name: _filled(array, missing, name, what) for name, array in arrays.items()}
     checked = {name: _check(arrays[name], graph, graph.values[name], what) for name in graph.inputs}
     counts = {name: len(array) for name, array in checked.items()}
     if len(set(counts.values())) > 1:
@@ -89,6 +94,33 @@ def ranges_of_samples(graph: Graph, samples: Mapping[str, Array]) -> dict[str, t
     return ranges
 
 
+def with_missing(
+    missing: int, ranges: dict[str, tuple[float, float]], sources: dict[str, str]
+) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
+    """Ranges that reach up to what stands for missing features, and what says so. Raises `OptionError`."""
+    for name, (_, high) in ranges.items():
+        if sources[name] == "declared" and high > missing:
+            raise OptionError(
+                f"missing is {missing}, and input '{name}' may be up to {high:g}: let a larger number stand for "
+                f"missing features"
+            )
+    return (
+        {name: (low, float(missing)) for name, (low, _) in ranges.items()},
+        {name: f"{source}; {missing} stands for a missing feature" for name, source in sources.items()},
+    )
+
+
+def _filled(array: Any, missing: int, name: str, what: str) -> Any:
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+        return array
+    if (array >= missing).any():
+        raise DataError(
+            f"{what} data for '{name}' holds {np.nanmax(array):g}, and missing is {missing}: let a larger number stand "
+            f"for missing features"
+        )
+    return np.where(np.isnan(array), float(missing), array) if array.dtype.kind == "f" else array
+
+
 def check_within(samples: Mapping[str, Array], ranges: Mapping[str, tuple[float, float]]) -> None:
     """Refuse calibration data outside the declared input range."""
     for name, (low, high) in ranges.items():
@@ -114,8 +146,10 @@ def _check(array: Any, graph: Graph, value: Value, what: str) -> Array:
     floats = array.astype(np.float64)
     if not np.isfinite(floats).all():
         place = np.argwhere(~np.isfinite(floats))[0]
+        or_name = ", or name a number that stands for it (missing)" if np.isnan(floats[tuple(place)]) else ""
         raise DataError(
             f"{what} data for '{value.name}' holds {floats[tuple(place)]} at {place.tolist()}: clean the data first"
+            f"{or_name}"
         )
     classes = graph.classes.get(value.name)
     if classes is not None:

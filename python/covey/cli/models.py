@@ -60,6 +60,9 @@ def compile_(
     hide_features: Annotated[
         bool, typer.Option("--hide-features", help="Keep secret which feature each node of a tree compares.")
     ] = False,
+    missing: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="What stands for NaN, above all features: trees heed it.")
+    ] = None,
     drop_channels: Annotated[
         bool, typer.Option("--drop-channels", help="Drop channels that are always zero; parties see how many stay.")
     ] = False,
@@ -95,6 +98,7 @@ def compile_(
         keep_bn=keep_bn,
         drop_channels=drop_channels,
         hide_features=hide_features,
+        missing=missing,
         winograd=winograd,
         division=division,  # type: ignore[arg-type]
         max_error=max_error / 100,

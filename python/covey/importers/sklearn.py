@@ -13,7 +13,7 @@ import onnx
 from onnx import helper
 
 from covey.errors import ModelError
-from covey.importers import boosting, sklearn_converters
+from covey.importers import boosting, sklearn_converters, sklearn_trees
 from covey.ops.normalizer import LARGEST_SIZE
 
 OPSETS = {"": 18, "ai.onnx.ml": 3}
@@ -66,6 +66,7 @@ def convert(model: Any) -> onnx.ModelProto:
         ) from None
     assert isinstance(proto, onnx.ModelProto)
     _with_weights(proto, _last(model))
+    sklearn_trees.with_missing(proto, _last(model))
     return with_largest_sizes(proto)
 
 

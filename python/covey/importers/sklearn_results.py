@@ -24,10 +24,15 @@ MOST_OTHERS = 0.02
 """The fraction of samples that may be others: a tree's threshold may lie between float32 and float64."""
 
 
-def check_results(model: Any, graph: Graph, samples: Mapping[str, Array]) -> None:
-    """Refuse an imported model whose results on calibration data are not scikit-learn's. Raises `ModelError`."""
+def check_results(model: Any, graph: Graph, samples: Mapping[str, Array], missing: int | None = None) -> None:
+    """Refuse an imported model whose results on calibration data are not scikit-learn's. Raises `ModelError`.
+
+    `missing` stands for NaN in the samples.
+    """
     (given,) = (samples[name][:MOST_SAMPLES].astype(np.float32) for name in graph.inputs)
     found = reference.outputs(graph, {graph.inputs[0]: given.astype(np.float64)})[-1]
+    if missing is not None:
+        given = np.where(given == missing, np.float32(np.nan), given)
     results = _results(with_decisions(model), given)
     compared = [(method, others) for method, due in results if (others := _others(found, due)) is not None]
     if not results or (compared and np.mean(compared[0][1]) <= MOST_OTHERS):

@@ -99,3 +99,17 @@ def _rows(trees: Sequence[tuple[int, Any]]) -> Iterator[dict[str, Any]]:
 
 def _doubles(numbers: Any) -> Any:
     return numpy_helper.from_array(np.asarray(numbers, dtype=np.float64))
+
+
+def with_missing(proto: Any, model: Any) -> None:
+    """Say which way trees and forests send missing features, which skl2onnx leaves out."""
+    trees = [part.tree_ for part in np.ravel(getattr(model, "estimators_", [model])) if hasattr(part, "tree_")]
+    nodes = [node for node in proto.graph.node if node.op_type.startswith("TreeEnsemble")]
+    if not trees or len(nodes) != 1:
+        return
+    attributes = {attribute.name: attribute for attribute in nodes[0].attribute}
+    keys = list(zip(attributes["nodes_treeids"].ints, attributes["nodes_nodeids"].ints, strict=True))
+    if len(keys) != sum(tree.node_count for tree in trees) or max(keys)[0] >= len(trees):
+        return
+    tracks = attributes["nodes_missing_value_tracks_true"].ints
+    tracks[:] = [int(trees[tree].missing_go_to_left[number]) for tree, number in keys]

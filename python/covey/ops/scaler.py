@@ -9,6 +9,7 @@ from covey.importers.onnx_node import ML_DOMAIN, OnnxNode, from_onnx
 from covey.interval import Array
 from covey.ir import DType, Op, Value
 from covey.ops.comparison import Equal
+from covey.ops.missing import FillIn
 from covey.ops.mul import Mul
 from covey.ops.sub import Sub
 from covey.ops.where import Where
@@ -49,15 +50,15 @@ def _imputer(node: OnnxNode) -> None:
     if node.has_attribute("imputed_value_int64s") or node.has_attribute("replaced_value_int64"):
         raise node.unsupported("it imputes whole numbers", "train the imputer on floating-point numbers")
     values, missing = node.numbers("imputed_value_floats"), float(node.attribute("replaced_value_float", 0.0))
-    if np.isnan(missing):
-        node.alias(x)
-        node.note("removed: an input holds no NaN; the data's owner fills in what is missing")
-        return
     if values.size not in (1, x.shape[-1] if x.shape else 1):
         raise ParameterError(
             node.name, node.op_type, f"it has {values.size} values to impute for {x}", "export the model again"
         )
     name = node.outputs[0]
+    if np.isnan(missing):
+        node.emit(FillIn(), [x, node.parameter(values, f"{name}.imputed")])
+        node.note("removed: an input holds no NaN; the data's owner fills in what is missing")
+        return
     given = node.parameter(np.array(missing), f"{name}.missing")
     is_missing = node.emit(Equal(), [x, given], output=f"{name}.is_missing", dtype=DType.BOOL)
     node.emit(Where(), [is_missing, node.parameter(values, f"{name}.imputed"), x])

@@ -39,6 +39,7 @@ class Forest:
     features: list[int] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
     closed: list[bool] = field(default_factory=list)
+    missing: list[bool] = field(default_factory=list)
     roots: int = 0
     parents: list[tuple[int, ...]] = field(default_factory=list)
     leaves: list[int] = field(default_factory=list)
@@ -94,7 +95,7 @@ def _emit(node: OnnxNode, forest: Forest, base: Array, output: str, factor: floa
     if not forest.features:
         raise node.unsupported("none of its trees compares anything", "it gives a constant: remove it")
     thresholds = node.parameter(np.array(forest.thresholds), f"{output}.thresholds")
-    below = Below(tuple(forest.features), tuple(forest.closed))
+    below = Below(tuple(forest.features), tuple(forest.closed), tuple(forest.missing))
     bits = node.emit(below, [x, thresholds], output=f"{output}.below", dtype=DType.BOOL)
     structure = Leaves(forest.roots, tuple(forest.parents), tuple(forest.leaves))
     reached = node.emit(structure, [bits], output=f"{output}.reached", dtype=DType.BOOL)
@@ -107,13 +108,14 @@ def _forest(node: OnnxNode, kind: str, results: int) -> Forest:
     """The trees of a node whose leaves give `results` numbers; `kind` is what its attributes call them."""
     node.check_shape([results])
     node.ignore("nodes_hitrates", "nodes_hitrates_as_tensor")
-    # Inputs hold no NaN, the only values that could be missing.
-    node.ignore("nodes_missing_value_tracks_true")
     tree_ids, node_ids = node.integers("nodes_treeids") or [], node.integers("nodes_nodeids") or []
     yes, no = node.integers("nodes_truenodeids") or [], node.integers("nodes_falsenodeids") or []
     features, thresholds = node.integers("nodes_featureids") or [], node.numbers("nodes_values", BEYOND)
     modes = [mode.decode("utf-8", "replace") for mode in node.attribute("nodes_modes", [])]
     if not len(tree_ids) == len(node_ids) == len(yes) == len(no) == len(features) == len(thresholds) == len(modes):
+        raise _damaged(node, "its lists of nodes differ in length")
+    missing = node.integers("nodes_missing_value_tracks_true") or [0] * len(modes)
+    if len(missing) != len(modes):
         raise _damaged(node, "its lists of nodes differ in length")
     if min(features, default=0) < 0:
         raise _damaged(node, f"it compares feature {min(features)}")
@@ -146,6 +148,7 @@ def _forest(node: OnnxNode, kind: str, results: int) -> Forest:
             forest.features.append(features[index])
             forest.thresholds.append(float(thresholds[index]))
             forest.closed.append(closed)
+            forest.missing.append(bool(missing[index]) != swapped)
             first, second = children[index]
             ones.append(second if swapped else first)
             zeros.append(first if swapped else second)

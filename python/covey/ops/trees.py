@@ -17,6 +17,7 @@ from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.comparison import below_zero, negated
 from covey.ops.dense import Dense
+from covey.steps import interim
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,37 @@ class Below(Op):
 
     With a third operand, the matrix [F, M] that has a 1 where feature f is that of m and else 0, the program does not
     say which feature that is: the matrix is secret, as weights are.
+
+    `missing` says of each node whether a feature that is missing counts as below. It has no bearing unless a number
+    stands for missing ones. Then comparisons behind those of the nodes are 1 where a feature is there, and `there`
+    holds for each node which of them, counted from 1, is to be 1; 0 where the node does without.
     """
 
     features: tuple[int, ...]
     closed: tuple[bool, ...]
+    missing: tuple[bool, ...] = ()
+    there: tuple[int, ...] = ()
 
     def shape(self, *inputs: Value) -> Shape:
         if len(inputs[0].shape) != 1 or max(self.features) >= inputs[0].size:
             raise ValueError(f"it compares features that {inputs[0]} does not have")
-        return (len(self.features),)
+        return (self.nodes,)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it decides."""
+        return len(self.there) or len(self.features)
 
     def reference(self, *inputs: Array) -> Array:
         x, thresholds = inputs[0][:, list(self.features)], inputs[1]
-        return np.asarray((x < thresholds) | ((x == thresholds) & np.array(self.closed)), dtype=np.float64)
+        bits = np.asarray((x < thresholds) | ((x == thresholds) & np.array(self.closed)), dtype=np.float64)
+        if not self.there:
+            return bits
+        absent = np.concatenate([np.zeros((len(bits), 1)), 1 - bits[:, self.nodes :]], axis=1)
+        return np.asarray(bits[:, : self.nodes] + absent[:, list(self.there)])
 
     def interval(self, *inputs: Interval) -> Interval:
-        return _bits(len(self.features))
+        return _bits(self.nodes)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         name, thresholds, *selection = node.inputs
@@ -69,7 +85,22 @@ class Below(Op):
             name=f"{node.output}.difference",
             magnitude=None if magnitude is None else 2 * magnitude,
         )
-        return below_zero(low, node, difference)
+        if not self.there:
+            return below_zero(low, node, difference)
+        bits = below_zero(low, node, difference, "bits")
+        absent = negated(low, node, bits, f"{node.output}.absent")
+        last = self.nodes
+        parts = [
+            interim(low, node, pb.Gather(sizes=[last], offsets=offsets), [of], (last,), _bits(last), hint)
+            for of, offsets, hint in (
+                (bits, range(1, last + 1), "decided"),
+                (absent, [place and last + place for place in self.there], "missing"),
+            )
+        ]
+        # No number that stands for missing features is below a threshold: at most one of the two is 1.
+        return low.emit(
+            node, pb.Add(), parts, shape=(last,), scale=0, interval=_bits(last), unconditional=True, magnitude=1.0
+        )
 
     def limits(self, low: Lowering, thresholds: str, x: Lowered) -> Array:
         """The integers that x's are below just where the comparison holds, no farther out than x reaches."""

@@ -18,6 +18,7 @@ from covey.passes.input_scaling import fold_input_scaling
 from covey.passes.late_division import divide_late
 from covey.passes.linear_merging import merge_linear_layers
 from covey.passes.masked_softmax import find_masks
+from covey.passes.missing_values import fill_in, take_missing
 from covey.passes.normalizers import resolve_normalizers
 from covey.passes.parallel_layers import join_parallel_layers
 from covey.passes.pool_before_relu import pool_before_relu
@@ -32,8 +33,9 @@ from covey.passes.written_out_norms import find_norms
 __all__ = ["rewrite"]
 
 
-def recognise(graph: Graph, complete: bool = True) -> list[NodeError]:
+def recognise(graph: Graph, complete: bool = True, missing: int | None = None) -> list[NodeError]:
     """Put what is written out in other operators back together; no parameter is merged with another. See `rewrite`."""
+    fill_in(graph, missing)
     encode_whole_numbers(graph)
     remove_identities(graph)
     if complete:
@@ -54,14 +56,15 @@ def rewrite(
     keep_bn: bool = False,
     drop_channels: bool = False,
     hidden: bool = False,
+    missing: int | None = None,
 ) -> list[NodeError]:
     """Run all passes in place; returns the errors of nodes that no pass could make fit for a program.
 
     A graph that lacks the model's unsupported nodes is not `complete`: what they read would look dead. With `keep_bn`,
     batch normalisation is not folded into the layers before it; with `drop_channels`, dead channels are dropped;
-    with `hidden`, the program does not say which features trees compare.
+    with `hidden`, the program does not say which features trees compare. `missing` stands for missing features.
     """
-    errors = recognise(graph, complete)
+    errors = recognise(graph, complete, missing)
     raise_factors(graph)
     fold_batch_norm(graph, keep=keep_bn)
     divide_late(graph)
@@ -71,6 +74,8 @@ def rewrite(
     join_parallel_layers(graph)
     fold_input_scaling(graph)
     fold_into_thresholds(graph)
+    if missing is not None:
+        errors += take_missing(graph, missing)
     if not keep_bn:
         sink_scales(graph)
     if drop_channels:
