@@ -13,9 +13,11 @@ from covey import reference
 from covey.importers.onnx import import_model
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-pytest.importorskip("skl2onnx", reason="skl2onnx, which converts scikit-learn's models, is not installed")
+skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx, which converts scikit-learn's models, is not installed")
 
-from sklearn import datasets, ensemble  # noqa: E402
+from sklearn import datasets, discriminant_analysis, ensemble, naive_bayes  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -84,3 +86,37 @@ def test_sets_of_categories_are_refused() -> None:
     with pytest.raises(covey.ModelError, match=r"splits categories into sets.*categorical_features=None") as caught:
         covey.compile(model, calibration=np.floor(train))
     assert "\n" not in str(caught.value)
+
+
+# Densities
+
+DENSITIES: dict[str, tuple[Any, Any]] = {
+    "bayes": (datasets.load_breast_cancer, naive_bayes.GaussianNB()),
+    "scaled bayes": (datasets.load_iris, make_pipeline(StandardScaler(), naive_bayes.GaussianNB())),
+    "discriminant": (
+        datasets.load_breast_cancer,
+        make_pipeline(StandardScaler(), discriminant_analysis.QuadraticDiscriminantAnalysis(reg_param=0.1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_densities(name: str) -> None:
+    load, model = DENSITIES[name]
+    train, targets, test = halves(load)
+    model = sklearn.base.clone(model).fit(train, targets)
+    got = scores(covey.compile(model, calibration=train), test)
+    np.testing.assert_allclose(got, model.predict_proba(test), atol=0.01)
+
+
+@pytest.mark.parametrize("model", [naive_bayes.GaussianNB(), naive_bayes.MultinomialNB()])
+def test_a_file_whose_softmax_is_written_out(model: Any) -> None:
+    """It is skl2onnx's own: what Covey converts is converted for it alone."""
+    train, targets, test = halves(datasets.load_iris)
+    model.fit(train, targets)
+    covey.check(model)
+    proto = skl2onnx.to_onnx(model, train[:1], target_opset={"": 18, "ai.onnx.ml": 3})
+    assert "ReduceLogSumExp" in {node.op_type for node in proto.graph.node}
+    compiled = covey.compile(proto, calibration=train)
+    assert not compiled.report["tables"]
+    np.testing.assert_allclose(scores(compiled, test, "trio"), model.predict_proba(test), atol=0.01)

@@ -46,9 +46,8 @@ def convert(model: Any) -> onnx.ModelProto:
     features = _features(model)
     model = _with_linear(with_decisions(model))
     boosting.register(model)
-    sklearn_converters.register()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), sklearn_converters.registered():
             warnings.simplefilter("ignore")
             proto = skl2onnx.to_onnx(
                 model,

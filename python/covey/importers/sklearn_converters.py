@@ -6,11 +6,12 @@ They take part in skl2onnx's conversion like its own, so pipelines and ensembles
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from covey.importers import sklearn_trees
+from covey.importers import sklearn_densities, sklearn_trees
 
 Converter = Callable[[Any, Any, Any], None]
 """Adds the nodes of an operator of skl2onnx to a container, with names from its scope."""
@@ -29,14 +30,26 @@ class _Model:
 MODELS = (
     _Model("sklearn.ensemble", "HistGradientBoostingClassifier", sklearn_trees.convert_histogram_classifier, True),
     _Model("sklearn.ensemble", "HistGradientBoostingRegressor", sklearn_trees.convert_histogram_regressor),
+    _Model("sklearn.naive_bayes", "GaussianNB", sklearn_densities.convert_naive_bayes, True),
+    _Model(
+        "sklearn.discriminant_analysis",
+        "QuadraticDiscriminantAnalysis",
+        sklearn_densities.convert_discriminant,
+        True,
+    ),
 )
 
 
-def register() -> None:
-    """Let skl2onnx convert the models that are loaded by these functions."""
+@contextmanager
+def registered() -> Iterator[None]:
+    """skl2onnx converts the models that are loaded by these functions, until it is left to its own again."""
     from skl2onnx import update_registered_converter
+    from skl2onnx._parse import sklearn_parsers_map
+    from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common import shape_calculator
 
+    tables = (sklearn_operator_name_map, sklearn_parsers_map)
+    before = [dict(table) for table in tables]
     for model in MODELS:
         kind = getattr(sys.modules.get(model.module), model.name, None)
         if kind is None:
@@ -51,3 +64,9 @@ def register() -> None:
             options={"nocl": [True, False], "zipmap": [True, False, "columns"]} if model.classifier else None,
             overwrite=True,
         )
+    try:
+        yield
+    finally:
+        for table, entries in zip(tables, before, strict=True):
+            table.clear()
+            table.update(entries)

@@ -29,6 +29,7 @@ from covey.passes.scale_sinking import sink_scales
 from covey.passes.trailing_softmax import remove_trailing_softmax
 from covey.passes.whole_numbers import encode_whole_numbers
 from covey.passes.written_out_norms import find_norms
+from covey.passes.written_out_softmax import find_softmax
 
 __all__ = ["rewrite"]
 
@@ -38,6 +39,7 @@ def recognise(graph: Graph, complete: bool = True, missing: int | None = None) -
     fill_in(graph, missing)
     encode_whole_numbers(graph)
     remove_identities(graph)
+    find_softmax(graph)
     if complete:
         remove_dead_nodes(graph)
     resolve_normalizers(graph)
