@@ -128,6 +128,7 @@ def _exponential(alpha: float, beta: float) -> Exact:
 
 
 SIGMOID = Function("Sigmoid", (), _logistic, ZERO, ONE)
+FALLING_SIGMOID = Function("Sigmoid of minus", (), lambda x: _logistic(-x), ONE, ZERO)
 TANH = Function("Tanh", (), np.tanh, Line(0.0, -1.0), ONE)
 ERF = Function("Erf", (), _erf, Line(0.0, -1.0), ONE)
 GELU = Function("Gelu", (), lambda x: 0.5 * x * (1.0 + _erf(x * math.sqrt(0.5))), ZERO, SAME)

@@ -28,6 +28,7 @@ from sklearn import (  # noqa: E402
     impute,
     linear_model,
     multiclass,
+    neighbors,
     neural_network,
     svm,
 )
@@ -215,7 +216,7 @@ def test_check_takes_models_too() -> None:
     ("model", "message"),
     [
         (ensemble.RandomForestClassifier(), "not fitted: call fit"),
-        (ensemble.VotingClassifier([("a", linear_model.LogisticRegression())], voting="soft"), "skl2onnx cannot"),
+        (neighbors.NearestCentroid(), "skl2onnx cannot convert the NearestCentroid"),
     ],
 )
 def test_refusals_are_one_line_with_a_way_out(model: Any, message: str) -> None:

@@ -15,7 +15,16 @@ from covey.importers.onnx import import_model
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx, which converts scikit-learn's models, is not installed")
 
-from sklearn import datasets, discriminant_analysis, ensemble, naive_bayes  # noqa: E402
+from sklearn import (  # noqa: E402
+    calibration,
+    datasets,
+    discriminant_analysis,
+    ensemble,
+    linear_model,
+    naive_bayes,
+    svm,
+    tree,
+)
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
@@ -120,3 +129,51 @@ def test_a_file_whose_softmax_is_written_out(model: Any) -> None:
     compiled = covey.compile(proto, calibration=train)
     assert not compiled.report["tables"]
     np.testing.assert_allclose(scores(compiled, test, "trio"), model.predict_proba(test), atol=0.01)
+
+
+# Ensembles
+
+LOGISTIC = make_pipeline(StandardScaler(), linear_model.LogisticRegression(max_iter=500))
+TREE = tree.DecisionTreeClassifier(max_depth=3, random_state=0)
+CALIBRATED = calibration.CalibratedClassifierCV(svm.LinearSVC(), cv=2)
+PARTS = [("logistic", LOGISTIC), ("tree", TREE), ("forest", ensemble.RandomForestClassifier(3, random_state=0))]
+
+ENSEMBLES: dict[str, tuple[Any, Any]] = {
+    "votes of stumps": (datasets.load_breast_cancer, ensemble.AdaBoostClassifier(n_estimators=10, random_state=0)),
+    "votes of trees": (datasets.load_iris, ensemble.AdaBoostClassifier(TREE, n_estimators=5, random_state=0)),
+    "voting": (datasets.load_breast_cancer, ensemble.VotingClassifier(PARTS, voting="soft", weights=[1, 2, 3])),
+    "calibrated": (datasets.load_breast_cancer, make_pipeline(StandardScaler(), CALIBRATED)),
+    "several calibrated": (datasets.load_iris, make_pipeline(StandardScaler(), CALIBRATED)),
+}
+
+
+@pytest.mark.parametrize("name", ENSEMBLES)
+def test_ensembles(name: str) -> None:
+    load, model = ENSEMBLES[name]
+    train, targets, test = halves(load)
+    model = sklearn.base.clone(model).fit(train, targets)
+    off = np.abs(scores(covey.compile(model, calibration=train), test) - model.predict_proba(test))
+    # A sample may lie nearer to a threshold than the input's digits tell.
+    assert np.mean(off.max(axis=1) < 5e-3) >= 0.96
+
+
+def test_an_isolation_forest_of_some_features() -> None:
+    train, _, test = halves(datasets.load_breast_cancer)
+    model = ensemble.IsolationForest(n_estimators=8, max_samples=32, max_features=4, random_state=0).fit(train)
+    compiled = covey.compile(model, calibration=train)
+    got = scores(compiled, test, "trio")
+    np.testing.assert_allclose(got[:, 0], model.decision_function(test), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (ensemble.AdaBoostClassifier(linear_model.LogisticRegression(), n_estimators=2), "take trees, or a Voting"),
+        (ensemble.VotingClassifier(PARTS), "counts labels, which are secret: take voting='soft'"),
+    ],
+)
+def test_votes_that_are_secret_classes_are_refused(model: Any, message: str) -> None:
+    train, targets, _ = halves(datasets.load_iris)
+    with pytest.raises(covey.ModelError, match=message) as caught:
+        covey.compile(sklearn.base.clone(model).fit(train, targets), calibration=train)
+    assert "\n" not in str(caught.value)

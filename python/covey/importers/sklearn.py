@@ -44,7 +44,7 @@ def convert(model: Any) -> onnx.ModelProto:
             "a scikit-learn model needs skl2onnx, which is not installed: pip install 'covey[sklearn]'"
         ) from None
     features = _features(model)
-    model = _with_linear(with_decisions(model))
+    model = _with_linear(with_decisions(_with_votes(model)))
     boosting.register(model)
     try:
         with warnings.catch_warnings(), sklearn_converters.registered():
@@ -127,6 +127,24 @@ def with_decisions(model: Any) -> Any:
     last = _last(model)
     last.decision_function_shape, last.probability = "ovo", False
     last._probA = last._probB = np.empty(0)  # which say what was fitted
+    return model
+
+
+def _with_votes(model: Any) -> Any:
+    """The model; a VotingClassifier has the form of `transform` that skl2onnx converts, and gives probabilities."""
+    from sklearn.ensemble import VotingClassifier
+
+    last = _last(model)
+    if not isinstance(last, VotingClassifier):
+        return model
+    if last.voting != "soft":
+        raise ModelError(
+            "the VotingClassifier counts labels, which are secret: take voting='soft', which adds up probabilities"
+        )
+    model = copy.deepcopy(model)
+    last = _last(model)
+    last.flatten_transform = False
+    last.weights = None if last.weights is None else np.asarray(last.weights, dtype=np.float64)
     return model
 
 

@@ -16,26 +16,35 @@ from covey.importers import sklearn_densities, sklearn_trees
 Converter = Callable[[Any, Any, Any], None]
 """Adds the nodes of an operator of skl2onnx to a container, with names from its scope."""
 
+CLASSIFIER = {"nocl": [True, False], "zipmap": [True, False, "columns"]}
+"""Options of models with labels and scores; others have a column a target."""
+
 
 @dataclass(frozen=True)
 class _Model:
-    """How a class of models is converted; a `classifier` has labels and scores, a regressor a column a target."""
+    """How a class of models is converted, and which options of skl2onnx it must know."""
 
     module: str
     name: str
     convert: Converter
-    classifier: bool = False
+    options: dict[str, Any] | None = None
 
 
 MODELS = (
-    _Model("sklearn.ensemble", "HistGradientBoostingClassifier", sklearn_trees.convert_histogram_classifier, True),
+    _Model(
+        "sklearn.ensemble", "HistGradientBoostingClassifier", sklearn_trees.convert_histogram_classifier, CLASSIFIER
+    ),
     _Model("sklearn.ensemble", "HistGradientBoostingRegressor", sklearn_trees.convert_histogram_regressor),
-    _Model("sklearn.naive_bayes", "GaussianNB", sklearn_densities.convert_naive_bayes, True),
+    _Model("sklearn.ensemble", "AdaBoostClassifier", sklearn_trees.convert_boosted_classifier, CLASSIFIER),
+    _Model(
+        "sklearn.ensemble", "IsolationForest", sklearn_trees.convert_isolation_forest, {"score_samples": [True, False]}
+    ),
+    _Model("sklearn.naive_bayes", "GaussianNB", sklearn_densities.convert_naive_bayes, CLASSIFIER),
     _Model(
         "sklearn.discriminant_analysis",
         "QuadraticDiscriminantAnalysis",
         sklearn_densities.convert_discriminant,
-        True,
+        CLASSIFIER,
     ),
 )
 
@@ -57,11 +66,9 @@ def registered() -> Iterator[None]:
         update_registered_converter(
             kind,
             f"Covey{model.name}",
-            shape_calculator.calculate_linear_classifier_output_shapes
-            if model.classifier
-            else shape_calculator.calculate_linear_regressor_output_shapes,
+            shape_calculator.calculate_linear_classifier_output_shapes if model.options is CLASSIFIER else _columns,
             model.convert,
-            options={"nocl": [True, False], "zipmap": [True, False, "columns"]} if model.classifier else None,
+            options=model.options,
             overwrite=True,
         )
     try:
@@ -70,3 +77,12 @@ def registered() -> Iterator[None]:
         for table, entries in zip(tables, before, strict=True):
             table.clear()
             table.update(entries)
+
+
+def _columns(operator: Any) -> None:
+    """The types of a model's numbers, which may stand behind labels of outliers."""
+    from skl2onnx.common.data_types import FloatTensorType, Int64TensorType
+
+    rows = operator.inputs[0].get_first_dimension()
+    operator.outputs[0].type = Int64TensorType([rows, 1])
+    operator.outputs[-1].type = FloatTensorType([rows, None])

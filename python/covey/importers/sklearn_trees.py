@@ -1,109 +1,163 @@
-"""Trees of scikit-learn as the tree ensembles of ONNX: gradient boosting on histograms."""
+"""Trees of scikit-learn as the tree ensembles of ONNX, whose thresholds are of double precision."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from covey.errors import ModelError
-
-OPSET = 3
-"""Of the domain ai.onnx.ml, whose version has thresholds of double precision."""
+from covey.importers.sklearn_nodes import Nodes
+from covey.interval import Array
 
 LOGARITHMIC = ("gamma", "poisson")
 """Losses whose models sum up the logarithm of their result."""
 
 
 def convert_histogram_classifier(scope: Any, operator: Any, container: Any) -> None:
-    """HistGradientBoostingClassifier: one sum for two classes, else one for each."""
-    model = operator.raw_operator
-    columns = model.n_trees_per_iteration_
-    _add(
-        operator,
-        container,
-        "TreeEnsembleClassifier",
-        scope.get_unique_operator_name("TreeEnsembleClassifier"),
-        post_transform="LOGISTIC" if columns == 1 else "SOFTMAX",
-        **_class_labels(model.classes_),
-        **_ensemble(model, "class"),
-    )
+    """HistGradientBoostingClassifier: a sum for each class, but that of the first of two is 0."""
+    nodes = Nodes(scope, operator, container)
+    nodes.scores(_histograms(nodes, len(nodes.model.classes_)))
 
 
 def convert_histogram_regressor(scope: Any, operator: Any, container: Any) -> None:
     """HistGradientBoostingRegressor: the exponential of the sum for losses of counts and the like."""
-    model, name = operator.raw_operator, scope.get_unique_operator_name("TreeEnsembleRegressor")
-    attributes = {"n_targets": 1, **_ensemble(model, "target")}
-    if model.loss not in LOGARITHMIC:
-        _add(operator, container, "TreeEnsembleRegressor", name, **attributes)
-        return
-    raw = scope.get_unique_variable_name("raw")
-    _add(operator, container, "TreeEnsembleRegressor", name, output=raw, **attributes)
-    container.add_node("Exp", [raw], [operator.outputs[0].full_name], name=scope.get_unique_operator_name("Exp"))
+    nodes = Nodes(scope, operator, container)
+    if nodes.model.loss in LOGARITHMIC:
+        nodes.add("Exp", [_histograms(nodes, 1)], nodes.output())
+    else:
+        _histograms(nodes, 1, nodes.output())
 
 
-def _add(operator: Any, container: Any, op: str, name: str, output: str | None = None, **attributes: Any) -> None:
-    outputs = [variable.full_name for variable in operator.outputs] if output is None else [output]
-    container.add_node(
-        op, [operator.inputs[0].full_name], outputs, op_domain="ai.onnx.ml", op_version=OPSET, name=name, **attributes
-    )
+def convert_boosted_classifier(scope: Any, operator: Any, container: Any) -> None:
+    """AdaBoostClassifier of trees: each has a vote for one class, which is against all others."""
+    nodes = Nodes(scope, operator, container)
+    model = nodes.model
+    classes, total = model.n_classes_, model.estimator_weights_[: len(model.estimators_)].sum()
+    trees = []
+    for weight, part in zip(model.estimator_weights_, model.estimators_, strict=False):
+        if not hasattr(part, "tree_"):
+            raise ModelError(
+                f"the AdaBoostClassifier votes by {type(part).__name__}, whose votes are secret classes: take trees, "
+                f"or a VotingClassifier with voting='soft'"
+            )
+        votes = np.full((part.tree_.node_count, classes), -1.0 / (classes - 1))
+        places = np.searchsorted(model.classes_, part.classes_[part.tree_.value[:, 0].argmax(axis=1)])
+        votes[range(len(votes)), places] = 1.0
+        trees.append(_tree(part.tree_, votes * weight / total / (classes - 1)))
+    nodes.scores(_ensemble(nodes, trees, classes))
 
 
-def _class_labels(classes: Any) -> dict[str, Any]:
-    if np.asarray(classes).dtype.kind in "US":
-        return {"classlabels_strings": [str(label) for label in classes]}
-    return {"classlabels_int64s": [int(label) for label in classes]}
+def convert_isolation_forest(scope: Any, operator: Any, container: Any) -> None:
+    """IsolationForest: its decision function, -2^(-mean depth of a sample's leaves / that of any sample) - offset."""
+    nodes = Nodes(scope, operator, container)
+    model = nodes.model
+    usual = len(model.estimators_) * _usual_depth(model._max_samples)
+    trees = []
+    for number, (part, features) in enumerate(zip(model.estimators_, model.estimators_features_, strict=True)):
+        depths = model._decision_path_lengths[number] + model._average_path_length_per_tree[number] - 1.0
+        trees.append(_tree(part.tree_, -np.log(2.0) * depths[:, None] / usual, features))
+    power = nodes.add("Exp", [_ensemble(nodes, trees, 1)])
+    offset = nodes.constant(np.array([-model.offset_]), "offset")
+    nodes.add("Sub", [offset, power], nodes.output())
+    nodes.add("Cast", [nodes.add("Sign", [nodes.output()])], nodes.output(0), to=TensorProto.INT64)
 
 
-def _ensemble(model: Any, kind: str) -> dict[str, Any]:
-    """The trees of all iterations, each of which adds to one column; `kind` is 'class' or 'target'."""
+def _histograms(nodes: Nodes, columns: int, output: str | None = None) -> str:
+    """The sums of all iterations' trees, each of which adds to one column; there may be columns before theirs."""
+    model = nodes.model
     if model.is_categorical_ is not None:
         raise ModelError(
             f"the {type(model).__name__} splits categories into sets, which has no secure form: fit it with "
             f"categorical_features=None, on categories that an OneHotEncoder or OrdinalEncoder makes numbers"
         )
-    trees = [(column, tree.nodes) for iteration in model._predictors for column, tree in enumerate(iteration)]
-    rows = list(_rows(trees))
-    leaves = [row for row in rows if row["modes"] == "LEAF"]
-    names = ("treeids", "nodeids", "featureids", "modes", "truenodeids", "falsenodeids", "missing_value_tracks_true")
-    return {
-        **{f"nodes_{name}": [row[name] for row in rows] for name in names},
-        "nodes_values_as_tensor": _doubles([row["values"] for row in rows]),
-        f"{kind}_treeids": [row["treeids"] for row in leaves],
-        f"{kind}_nodeids": [row["nodeids"] for row in leaves],
-        f"{kind}_ids": [row["column"] for row in leaves],
-        f"{kind}_weights_as_tensor": _doubles([row["weight"] for row in leaves]),
-        "base_values_as_tensor": _doubles(np.ravel(model._baseline_prediction)),
+    first = columns - model.n_trees_per_iteration_
+    trees = []
+    for iteration in model._predictors:
+        for column, tree in enumerate(iteration, first):
+            rows = tree.nodes
+            values = np.zeros((len(rows), columns))
+            values[:, column] = rows["value"]
+            children = np.where(rows["is_leaf"], -1, rows["left"].astype(np.int64)), rows["right"].astype(np.int64)
+            trees.append(
+                _Tree(*children, rows["feature_idx"], rows["num_threshold"], rows["missing_go_to_left"], values)
+            )
+    base = np.concatenate([np.zeros(first), np.ravel(model._baseline_prediction)])
+    return _ensemble(nodes, trees, columns, base, output)
+
+
+def _usual_depth(samples: int) -> float:
+    """That of a leaf in a random tree of so many samples."""
+    if samples <= 2:
+        return max(0.0, samples - 1.0)
+    return 2.0 * (math.log(samples - 1.0) + float(np.euler_gamma)) - 2.0 * (samples - 1.0) / samples
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """Of each node: its children, the left one -1 in a leaf, what it compares, and what it adds [.., results]."""
+
+    left: Any
+    right: Any
+    features: Any
+    thresholds: Any
+    missing_left: Any
+    values: Array
+
+
+def _tree(tree: Any, values: Array, features: Any = None) -> _Tree:
+    """A tree of scikit-learn with other values, whose features are those of a sample that it was given."""
+    found = tree.feature if features is None else np.asarray(features)[np.maximum(tree.feature, 0)]
+    return _Tree(tree.children_left, tree.children_right, found, tree.threshold, tree.missing_go_to_left, values)
+
+
+def _ensemble(nodes: Nodes, trees: list[_Tree], results: int, base: Any = (), output: str | None = None) -> str:
+    """The sums of the trees' leaves [N, results], and of `base`."""
+    counts = [len(tree.left) for tree in trees]
+    left, right, features, thresholds, missing = (
+        np.concatenate([getattr(tree, name) for tree in trees])
+        for name in ("left", "right", "features", "thresholds", "missing_left")
+    )
+    values = np.concatenate([tree.values for tree in trees])
+    owners, numbers = np.repeat(range(len(trees)), counts), np.concatenate([np.arange(count) for count in counts])
+    leaf = left < 0
+    places, columns = np.nonzero(leaf[:, None] & (values != 0.0))
+    lists = {
+        "nodes_treeids": owners,
+        "nodes_nodeids": numbers,
+        "nodes_featureids": np.where(leaf, 0, features),
+        "nodes_truenodeids": np.where(leaf, 0, left),
+        "nodes_falsenodeids": np.where(leaf, 0, right),
+        "nodes_missing_value_tracks_true": np.where(leaf, 0, missing),
+        "target_treeids": owners[places],
+        "target_nodeids": numbers[places],
+        "target_ids": columns,
     }
-
-
-def _rows(trees: Sequence[tuple[int, Any]]) -> Iterator[dict[str, Any]]:
-    for tree, (column, nodes) in enumerate(trees):
-        for number, node in enumerate(nodes):
-            leaf = bool(node["is_leaf"])
-            yield {
-                "treeids": tree,
-                "nodeids": number,
-                "featureids": 0 if leaf else int(node["feature_idx"]),
-                "modes": "LEAF" if leaf else "BRANCH_LEQ",
-                "values": 0.0 if leaf else float(node["num_threshold"]),
-                "truenodeids": 0 if leaf else int(node["left"]),
-                "falsenodeids": 0 if leaf else int(node["right"]),
-                "missing_value_tracks_true": 0 if leaf else int(node["missing_go_to_left"]),
-                "column": column,
-                "weight": float(node["value"]),
-            }
-
-
-def _doubles(numbers: Any) -> Any:
-    return numpy_helper.from_array(np.asarray(numbers, dtype=np.float64))
+    doubles = {
+        "nodes_values_as_tensor": np.where(leaf, 0.0, thresholds),
+        "target_weights_as_tensor": values[places, columns],
+        **({"base_values_as_tensor": np.asarray(base)} if len(base) else {}),
+    }
+    return nodes.add(
+        "TreeEnsembleRegressor",
+        [nodes.x],
+        output,
+        domain="ai.onnx.ml",
+        n_targets=results,
+        nodes_modes=["LEAF" if each else "BRANCH_LEQ" for each in leaf],
+        **{name: [int(each) for each in array] for name, array in lists.items()},
+        **{name: numpy_helper.from_array(array.astype(np.float64)) for name, array in doubles.items()},
+    )
 
 
 def with_missing(proto: Any, model: Any) -> None:
     """Say which way trees and forests send missing features, which skl2onnx leaves out."""
-    trees = [part.tree_ for part in np.ravel(getattr(model, "estimators_", [model])) if hasattr(part, "tree_")]
+    parts = getattr(model, "estimators_", [model])
+    parts = parts.ravel() if isinstance(parts, np.ndarray) else parts
+    trees = [part.tree_ for part in parts if hasattr(part, "tree_")]
     nodes = [node for node in proto.graph.node if node.op_type.startswith("TreeEnsemble")]
     if not trees or len(nodes) != 1:
         return

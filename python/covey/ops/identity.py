@@ -13,6 +13,7 @@ import onnx
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import DType, Value
+from covey.ops.comparison import Equal, Not
 from covey.ops.counting import counted
 from covey.ops.whole_numbers import Number, Truth
 
@@ -50,6 +51,12 @@ def _cast(node: OnnxNode) -> None:
     if target in _INTEGERS and producer is not None and producer.source_op == "Sign":
         node.drop_label()
         node.note("dropped: the result's owner takes the sign of the score")
+        return
+    if x.dtype is DType.FLOAT and target == onnx.TensorProto.BOOL:
+        zero = node.parameter(np.array(0.0), f"{node.outputs[0]}.zero")
+        equal = node.emit(Equal(), [x, zero], output=f"{node.outputs[0]}.equal", dtype=DType.BOOL)
+        node.emit(Not(), [equal], dtype=DType.BOOL)
+        node.note("whether it is not 0: two comparisons")
         return
     if target not in (_FLOATS if x.dtype is DType.FLOAT else _INTEGERS):
         way_out = "only casts between floating types are supported"

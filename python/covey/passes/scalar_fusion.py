@@ -36,6 +36,7 @@ TOLERANCE = 2e-6
 
 KNOWN = (
     functions.SIGMOID,
+    functions.FALLING_SIGMOID,
     functions.TANH,
     functions.ERF,
     functions.GELU,
