@@ -111,7 +111,7 @@ def test_refusals() -> None:
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx, which converts scikit-learn's models, is not installed")
 
-from sklearn import datasets, svm  # noqa: E402
+from sklearn import datasets, kernel_approximation, kernel_ridge, linear_model, svm  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import MinMaxScaler, StandardScaler  # noqa: E402
 
@@ -178,3 +178,34 @@ def test_a_file_without_its_label_and_protocols() -> None:
             (integers[protocol],) = parties.run(compiled, test[:5]).integers.values()
     np.testing.assert_array_equal(integers["trio"], integers["clear"])
     np.testing.assert_array_equal(integers["two-party"], integers["clear"])
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear"])
+def test_kernel_ridge(kernel: str) -> None:
+    data, targets = datasets.load_diabetes(return_X_y=True)
+    ridge = kernel_ridge.KernelRidge(kernel=kernel, degree=2, alpha=1.0)
+    model = make_pipeline(StandardScaler(), ridge).fit(data[:200], np.stack([targets, -targets], axis=1)[:200])
+    got, due = scores(covey.compile(model, calibration=data[:200]), data[200:250]), model.predict(data[200:250])
+    assert np.linalg.norm(got - due) <= 0.01 * np.linalg.norm(due)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        kernel_approximation.Nystroem(n_components=12, gamma=0.02, random_state=0),
+        kernel_approximation.RBFSampler(n_components=12, gamma=0.02, random_state=0),
+    ],
+    ids=lambda features: type(features).__name__,
+)
+def test_features_of_kernels(features: Any) -> None:
+    data, targets = datasets.load_breast_cancer(return_X_y=True)
+    model = make_pipeline(StandardScaler(), features, linear_model.LogisticRegression()).fit(data[:300], targets[:300])
+    got = scores(covey.compile(model, calibration=data), data[300:350])
+    np.testing.assert_allclose(got, model.predict_proba(data[300:350]), atol=0.02)
+
+
+def test_other_kernels_are_refused() -> None:
+    data, targets = datasets.load_iris(return_X_y=True)
+    model = kernel_ridge.KernelRidge(kernel="laplacian").fit(data, targets)
+    with pytest.raises(covey.ModelError, match="the kernel 'laplacian', which has no secure form: take one of rbf"):
+        covey.compile(model, calibration=data)

@@ -23,11 +23,8 @@ from covey.importers import loops, moved
 from covey.importers.folding import evaluate, shape_of
 from covey.importers.onnx_node import (
     BATCH,
-    IMPORTERS,
+    DOMAINS,
     ML_DOMAIN,
-    ML_IMPORTERS,
-    MS_DOMAIN,
-    MS_IMPORTERS,
     OTHER_BATCH,
     Importer,
     OnnxNode,
@@ -345,8 +342,7 @@ class _Importer:
 
     def _importer(self, proto: onnx.NodeProto, name: str) -> Importer:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        tables = {"": IMPORTERS, ML_DOMAIN: ML_IMPORTERS, MS_DOMAIN: MS_IMPORTERS}
-        importer = tables.get(domain, {}).get(proto.op_type)
+        importer = DOMAINS.get(domain, {}).get(proto.op_type)
         if importer is None:
             raise no_secure_form(name, proto.op_type, domain)
         return importer

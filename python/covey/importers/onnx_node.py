@@ -45,6 +45,17 @@ MS_DOMAIN = "com.microsoft"
 MS_IMPORTERS: dict[str, Importer] = {}
 """The importer of every operator of onnxruntime's own domain, which its optimiser writes."""
 
+OWN_DOMAIN = "covey"
+"""Of nodes that stand for what no other domain has, in models that Covey itself converts."""
+
+DOMAINS: dict[str, dict[str, Importer]] = {
+    "": IMPORTERS,
+    ML_DOMAIN: ML_IMPORTERS,
+    MS_DOMAIN: MS_IMPORTERS,
+    OWN_DOMAIN: {},
+}
+"""The importers of every domain."""
+
 
 def of_one_sample(constant: npt.NDArray[Any], rank: int, batch: int | None = None) -> npt.NDArray[Any]:
     """A constant beside an activation of `rank` dimensions, without the first where all samples have the same.
@@ -73,7 +84,7 @@ def well_formed(name: str, op: str) -> Iterator[None]:
 
 def from_onnx(*names: str, domain: str = "") -> Callable[[Importer], Importer]:
     """Register the importer of the named operators."""
-    table = {ML_DOMAIN: ML_IMPORTERS, MS_DOMAIN: MS_IMPORTERS}.get(domain, IMPORTERS)
+    table = DOMAINS[domain]
 
     def register(importer: Importer) -> Importer:
         for name in names:

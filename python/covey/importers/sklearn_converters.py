@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from covey.importers import sklearn_densities, sklearn_trees
+from covey.importers import sklearn_densities, sklearn_kernels, sklearn_trees
 
 Converter = Callable[[Any, Any, Any], None]
 """Adds the nodes of an operator of skl2onnx to a container, with names from its scope."""
@@ -39,6 +39,9 @@ MODELS = (
     _Model(
         "sklearn.ensemble", "IsolationForest", sklearn_trees.convert_isolation_forest, {"score_samples": [True, False]}
     ),
+    _Model("sklearn.kernel_ridge", "KernelRidge", sklearn_kernels.convert_ridge),
+    _Model("sklearn.kernel_approximation", "Nystroem", sklearn_kernels.convert_nystroem),
+    _Model("sklearn.kernel_approximation", "RBFSampler", sklearn_kernels.convert_sampler),
     _Model("sklearn.naive_bayes", "GaussianNB", sklearn_densities.convert_naive_bayes, CLASSIFIER),
     _Model(
         "sklearn.discriminant_analysis",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covey.functions import DECAY, TANH
-from covey.importers.onnx_node import OnnxNode
+from covey.importers.onnx_node import OWN_DOMAIN, OnnxNode, from_onnx
 from covey.interval import Array
 from covey.ir import Value
 from covey.ops.dense import Dense
@@ -18,6 +18,15 @@ KERNELS = ("LINEAR", "RBF", "POLY", "SIGMOID")
 
 MOST_DEGREE = 16
 """Polynomials beyond it hardly have values that a ring holds."""
+
+
+@from_onnx("Kernel", domain=OWN_DOMAIN)
+def _kernel(node: OnnxNode) -> None:
+    x, vectors, kernel = node.activation(0), node.weights(1, "vectors"), str(node.attribute("kernel"))
+    parameters = np.array([float(node.attribute(name, 0.0)) for name in ("gamma", "summand", "degree")])
+    if kernel not in KERNELS[1:] or vectors.ndim != 2 or x.shape != vectors.shape[1:]:
+        raise node.unsupported(f"it is no kernel of {x} and vectors {list(vectors.shape)}", "export the model again")
+    node.alias(emit_kernel(node, x, vectors, kernel, parameters, node.outputs[0]))
 
 
 def emit_kernel(node: OnnxNode, x: Value, vectors: Array, kernel: str, parameters: Array, hint: str) -> Value:
