@@ -22,6 +22,7 @@ from sklearn import (  # noqa: E402
     ensemble,
     linear_model,
     naive_bayes,
+    neighbors,
     svm,
     tree,
 )
@@ -176,4 +177,40 @@ def test_votes_that_are_secret_classes_are_refused(model: Any, message: str) -> 
     train, targets, _ = halves(datasets.load_iris)
     with pytest.raises(covey.ModelError, match=message) as caught:
         covey.compile(sklearn.base.clone(model).fit(train, targets), calibration=train)
+    assert "\n" not in str(caught.value)
+
+
+# Nearest neighbours
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_neighbours(count: int) -> None:
+    train, targets, test = halves(datasets.load_iris)
+    model = neighbors.KNeighborsClassifier(count).fit(train, targets)
+    compiled = covey.compile(model, calibration=train)
+    np.testing.assert_allclose(scores(compiled, test), model.predict_proba(test), atol=1e-3)
+    np.testing.assert_array_equal(scores(compiled, test[:3], "trio"), scores(compiled, test[:3]))
+
+
+def test_equal_distances_count_once() -> None:
+    train = np.array([[0.0], [0.0], [0.0], [2.0]])
+    model = neighbors.KNeighborsRegressor(2).fit(train, np.array([1.0, 3.0, 9.0, 7.0]))
+    got = scores(covey.compile(model, input_range=(-4, 4)), np.array([[0.0], [1.5]]))
+    np.testing.assert_allclose(got, [[2.0], [4.0]], atol=1e-3)
+
+
+def test_neighbours_of_several_targets_behind_a_scaler() -> None:
+    train, targets, test = halves(datasets.load_diabetes)
+    both = np.stack([targets, 1 - targets], axis=1)
+    model = make_pipeline(StandardScaler(), neighbors.KNeighborsRegressor(3)).fit(train[:60], both[:60])
+    got = scores(covey.compile(model, calibration=train), test)
+    np.testing.assert_allclose(got, model.predict(test), rtol=1e-3)
+
+
+@pytest.mark.parametrize("options", [{"weights": "distance"}, {"metric": "manhattan"}])
+def test_other_neighbours_are_refused(options: dict[str, str]) -> None:
+    train, targets, _ = halves(datasets.load_iris)
+    model = neighbors.KNeighborsClassifier(3, **options).fit(train, targets)
+    with pytest.raises(covey.ModelError, match=r"take weights='uniform' and the Euclidean metric") as caught:
+        covey.compile(model, calibration=train)
     assert "\n" not in str(caught.value)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from covey.importers import sklearn_densities, sklearn_kernels, sklearn_trees
+from covey.importers import sklearn_densities, sklearn_kernels, sklearn_neighbours, sklearn_trees
 
 Converter = Callable[[Any, Any, Any], None]
 """Adds the nodes of an operator of skl2onnx to a container, with names from its scope."""
@@ -42,6 +42,8 @@ MODELS = (
     _Model("sklearn.kernel_ridge", "KernelRidge", sklearn_kernels.convert_ridge),
     _Model("sklearn.kernel_approximation", "Nystroem", sklearn_kernels.convert_nystroem),
     _Model("sklearn.kernel_approximation", "RBFSampler", sklearn_kernels.convert_sampler),
+    _Model("sklearn.neighbors", "KNeighborsClassifier", sklearn_neighbours.convert_classifier, CLASSIFIER),
+    _Model("sklearn.neighbors", "KNeighborsRegressor", sklearn_neighbours.convert_regressor),
     _Model("sklearn.naive_bayes", "GaussianNB", sklearn_densities.convert_naive_bayes, CLASSIFIER),
     _Model(
         "sklearn.discriminant_analysis",

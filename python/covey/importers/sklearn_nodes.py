@@ -59,8 +59,12 @@ class Nodes:
         return self.add("Add", [product, self.constant(bias, "bias")], output)
 
     def scores(self, raw: str) -> None:
-        """The probabilities that are the Softmax of raw scores, and the labels, which Covey drops."""
+        """The probabilities that are the Softmax of raw scores, and labels, which Covey drops."""
         self.add("Softmax", [raw], self.output(), axis=-1)
+        self.labels()
+
+    def labels(self) -> None:
+        """The labels of the largest scores."""
         classes = np.asarray(self.model.classes_)
         classes = classes if classes.dtype.kind in "US" else classes.astype(np.int64)
         place = self.add("ArgMax", [self.output()], axis=1, keepdims=0)

@@ -56,8 +56,8 @@ class Best(Op):
         shape = (math.prod(x.shape[:-1]), size)
         rows = interim(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), "rows")
         bits = (size - 1).bit_length() if self.places else 0
-        keys = _keys(low, node, rows, bits, self.largest)
-        best = _sorted(low, node, keys, self.count)
+        keys = keys_of(low, node, rows, bits, self.largest)
+        best = sort(low, node, keys, self.count)
         values = _shifted(low, node, best, bits)
         if not self.places:
             return in_shape_of_result(low, node, _turned(low, node, values, self.largest))
@@ -85,7 +85,7 @@ class Index(Op):
         return _exact_shift(low, node, x, x.scale)
 
 
-def _keys(low: Lowering, node: Node, rows: Lowered, bits: int, largest: bool) -> Lowered:
+def keys_of(low: Lowering, node: Node, rows: Lowered, bits: int, largest: bool) -> Lowered:
     """Numbers that are the larger the better, with their places as `bits` further digits."""
     x = _left(low, node, rows, bits, "wide")
     if bits == 0 and largest:
@@ -94,17 +94,17 @@ def _keys(low: Lowering, node: Node, rows: Lowered, bits: int, largest: bool) ->
     places = np.arange(count, dtype=np.float64) if bits else np.zeros(count)
     constant = low.constant(node, "columns", places if largest else -places, x.scale)
     if largest:
-        return _minus(low, node, x, constant, "keys")
-    return _minus(low, node, constant, x, "keys")
+        return minus(low, node, x, constant, "keys")
+    return minus(low, node, constant, x, "keys")
 
 
-def _sorted(low: Lowering, node: Node, keys: Lowered, count: int) -> Lowered:
+def sort(low: Lowering, node: Node, keys: Lowered, count: int) -> Lowered:
     """The `count` largest of each row, in order."""
     at = {place: place for place in range(keys.shape[-1])}
     for layer in network(keys.shape[-1], count):
         first, second = ([at.pop(pair[side]) for pair in layer] for side in (0, 1))
-        x, y = (_columns(low, node, keys, columns, hint) for columns, hint in ((first, "first"), (second, "second")))
-        gap = _minus(low, node, x, y, "gap")
+        x, y = (taken(low, node, keys, columns, hint) for columns, hint in ((first, "first"), (second, "second")))
+        gap = minus(low, node, x, y, "gap")
         excess = interim(low, node, pb.Relu(), [gap], gap.shape, gap.interval.positive, "excess")
         a, b = x.interval, y.interval
         larger = Interval(np.maximum(a.low, b.low), np.maximum(a.high, b.high))
@@ -115,15 +115,15 @@ def _sorted(low: Lowering, node: Node, keys: Lowered, count: int) -> Lowered:
         ]
         rest = sorted(at)
         if rest:
-            parts.append(_columns(low, node, keys, [at[place] for place in rest], "rest"))
+            parts.append(taken(low, node, keys, [at[place] for place in rest], "rest"))
         order = [pair[0] for pair in layer] + [pair[1] for pair in layer] + rest
         at = {place: column for column, place in enumerate(order)}
         ends = [np.concatenate([getattr(part.interval, end) for part in parts], axis=2) for end in ("low", "high")]
         keys = interim(low, node, pb.Concat(axis=2), parts, (keys.shape[0], len(order)), Interval(*ends), "compared")
-    return _columns(low, node, keys, [at[place] for place in range(count)], "best")
+    return taken(low, node, keys, [at[place] for place in range(count)], "best")
 
 
-def _columns(low: Lowering, node: Node, x: Lowered, columns: Sequence[int], hint: str) -> Lowered:
+def taken(low: Lowering, node: Node, x: Lowered, columns: Sequence[int], hint: str) -> Lowered:
     rows = x.shape[0]
     op = pick(x.shape, [range(rows), columns])
     message = pb.Gather(sizes=[rows, len(columns)], offsets=[offset + 1 for axis in op.axes for offset in axis])
@@ -131,13 +131,13 @@ def _columns(low: Lowering, node: Node, x: Lowered, columns: Sequence[int], hint
     return interim(low, node, message, [x], (rows, len(columns)), interval, hint)
 
 
-def _minus(low: Lowering, node: Node, x: Lowered, y: Lowered, hint: str) -> Lowered:
+def minus(low: Lowering, node: Node, x: Lowered, y: Lowered, hint: str) -> Lowered:
     shape = tuple(np.broadcast_shapes(x.shape, y.shape))
     return interim(low, node, pb.Sub(), [x, y], shape, x.interval - y.interval, hint)
 
 
 def _turned(low: Lowering, node: Node, x: Lowered, largest: bool) -> Lowered:
-    return x if largest else _minus(low, node, low.constant(node, "zero", np.zeros(()), x.scale), x, "smallest")
+    return x if largest else minus(low, node, low.constant(node, "zero", np.zeros(()), x.scale), x, "smallest")
 
 
 def _left(low: Lowering, node: Node, x: Lowered, bits: int, hint: str) -> Lowered:
