@@ -144,24 +144,28 @@ random-modules: $(VENV)/ready
 
 # Every parser for SECONDS each, after 10,000 files damaged as a bad disk would. SEED=n repeats a run's random choices.
 SECONDS ?= 60
-# Not by `-p covey-fuzz`: of a package alone, dependencies have fewer features, and all would be compiled again after the tests.
-FUZZ = cargo run --quiet --locked --bin covey-fuzz --
+# Together with the tests: by themselves, binaries have dependencies with fewer features, and all would be compiled again.
+BINARIES = cargo build --quiet --workspace --locked --tests --bins
+FUZZ = $(DEBUG)/covey-fuzz
 
 fuzz: $(VENV)/ready
+	$(BINARIES)
 	$(FUZZ) corrupt --files 10000 $(if $(SEED),--seed $(SEED))
 	$(FUZZ) run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 fuzz-replay: $(VENV)/ready
+	$(BINARIES)
 	$(FUZZ) replay $(TARGET) $(FILE)
 
 # The parties are those that cargo builds beside the driver.
 abuse:
-	cargo build --locked --bin covey-party --bin covey-abuse
-	target/debug/covey-abuse --seconds $(SECONDS) $(if $(JSON),--json)
+	$(BINARIES)
+	$(DEBUG)/covey-abuse --seconds $(SECONDS) $(if $(JSON),--json)
 
 # Built with debug assertions, as the tests are: no release can leave out checks.
 adversary:
-	cargo run --quiet --locked --bin adversary -- \
+	$(BINARIES)
+	$(DEBUG)/adversary \
 		--protocol $(or $(PROTOCOL),quad) --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(RING),--ring $(RING)) $(if $(SHORT),--short) $(if $(JSON),--json)
 
 onnx-vectors: $(VENV)/ready
