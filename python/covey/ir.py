@@ -100,6 +100,9 @@ class Op(ABC):
     elementwise: ClassVar[bool] = False
     """Whether the operands broadcast."""
 
+    gives_places: ClassVar[bool] = False
+    """Whether the result says where elements of the operand stand, and holds none of them."""
+
     @abstractmethod
     def shape(self, *inputs: Value) -> Shape:
         """Shape of the result for one sample. Raises `ValueError` with the reason when the operands do not fit."""
@@ -263,7 +266,7 @@ class Graph:
             if name in self.inputs:
                 return True
             node = self.producer(name)
-            if node is None:
+            if node is None or node.op.gives_places:
                 return False
             name = node.inputs[0]
         return False

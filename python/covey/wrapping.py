@@ -10,10 +10,10 @@ Pooling = Literal["mean", "cls"]
 """How the states of all tokens become one: their mean over those that count, or the first one."""
 
 ENCODERS = (
-    "albert", "bert", "big_bird", "camembert", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra",
-    "ernie", "esm", "ibert", "layoutlm", "luke", "megatron-bert", "mobilebert", "modernbert", "mpnet", "nystromformer",
-    "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "siglip_text_model", "splinter",
-    "squeezebert", "xlm-roberta", "xlm-roberta-xl",
+    "albert", "bert", "big_bird", "camembert", "clip_text_model", "data2vec-text", "deberta", "deberta-v2",
+    "distilbert", "electra", "ernie", "esm", "ibert", "layoutlm", "luke", "megatron-bert", "mobilebert", "modernbert",
+    "mpnet", "nystromformer", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "siglip_text_model",
+    "splinter", "squeezebert", "xlm-roberta", "xlm-roberta-xl",
 )  # fmt: skip
 TRANSLATORS = ("bart", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
 """Kinds that make a text of a text, of which the half that reads is wrapped."""
@@ -118,8 +118,9 @@ def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool
             return found.logits
         if "start_logits" in found:
             return found.start_logits, found.end_logits
-        if "image_embeds" in found:
-            return found.image_embeds
+        for embedded in ("image_embeds", "text_embeds"):
+            if embedded in found:
+                return found[embedded]
         if not is_base(model) or "last_hidden_state" not in found:
             raise ModelError(f"{type(model).__name__} gives neither logits nor states: use another head")
         states = found.last_hidden_state

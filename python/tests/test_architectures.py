@@ -62,6 +62,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("Bert", TEXTS),
     "bloom": ("Bloom", {"hidden_size": 32, "n_layer": 2, "n_head": 2, "vocab_size": WORDS, "pad_token_id": PADDING}),
     "camembert": ("Camembert", TEXTS),
+    "clip_text_model": ("CLIPText", TEXTS),
     "deberta": ("Deberta", {**TEXTS, **POSITIONS}),
     "deberta-v2": ("DebertaV2", {**TEXTS, **POSITIONS, "position_buckets": 8, "share_att_key": True}),
     "distilbert": (
@@ -246,7 +247,7 @@ def module_of(kind: str) -> Any:
     torch.manual_seed(0)
     begins, sizes = CASES[kind]
     config = getattr(transformers, f"{begins}Config")(**sizes)
-    heads = ("Model",) if kind in (*TRANSLATORS, "siglip_text_model", "whisper") else HEADS_OF
+    heads = ("Model",) if kind in (*TRANSLATORS, "clip_text_model", "siglip_text_model", "whisper") else HEADS_OF
     names = [f"{start}{head}" for head in heads for start in (begins, begins.removesuffix("Text"))]
     module = next(found for name in names if (found := getattr(transformers, name, None)))(config).eval()
     # As initialised, weights are so small that much of what a network computes would not be seen.

@@ -44,6 +44,11 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert for answers": ("BertForQuestionAnswering", "BertConfig", SIZES),
     "roberta": ("RobertaModel", "RobertaConfig", SIZES),
     "distilbert": ("DistilBertModel", "DistilBertConfig", DISTIL),
+    "clip for texts": (
+        "CLIPTextModelWithProjection",
+        "CLIPTextConfig",
+        {**SIZES, "projection_dim": 6, "eos_token_id": 2},
+    ),
     "vit for classes": ("ViTForImageClassification", "ViTConfig", PATCHES),
     "deit": ("DeiTModel", "DeiTConfig", PATCHES),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT),
@@ -74,6 +79,8 @@ def results(module: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         return [found.logits.numpy()]
     if "start_logits" in found:
         return [found.start_logits.numpy(), found.end_logits.numpy()]
+    if "text_embeds" in found:
+        return [found.text_embeds.numpy()]
     return [found.last_hidden_state.numpy()]
 
 

@@ -250,6 +250,24 @@ def reductions() -> onnx.ModelProto:
     return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], {"last": last, "axis": axis}, opset=18)
 
 
+def selections() -> onnx.ModelProto:
+    """Elements of data and rows of a table at places of the largest elements."""
+    constants = {"two": np.array([2]), "last": np.array([1]), "table": np.linspace(-1, 1, 12).reshape(4, 3)}
+    nodes = [
+        helper.make_node("TopK", ["x", "two"], ["a", "i"], name="best", axis=1),
+        helper.make_node("GatherElements", ["x", "i"], ["b"], name="again", axis=1),
+        helper.make_node("ReduceMax", ["x"], ["c"], name="largest", axes=[1], keepdims=0),
+        helper.make_node("ArgMax", ["c"], ["j"], name="column", axis=1),
+        helper.make_node("Transpose", ["x"], ["d"], name="turned", perm=[0, 2, 1]),
+        helper.make_node("GatherND", ["d", "j"], ["e"], name="chosen", batch_dims=1),
+        helper.make_node("Gather", ["table", "j"], ["f"], name="row"),
+        helper.make_node("Squeeze", ["f", "last"], ["g"], name="squeezed"),
+        helper.make_node("Reshape", ["b", "shape"], ["h"], name="flat"),
+        helper.make_node("Concat", ["e", "g", "h"], ["y"], name="join", axis=1),
+    ]
+    return builders.model(nodes, {"x": ["N", 3, 4]}, ["y"], {**constants, "shape": np.array([0, 8])})
+
+
 MODELS: list[Callable[[], onnx.ModelProto]] = [
     convolutions,
     activations,
@@ -264,6 +282,7 @@ MODELS: list[Callable[[], onnx.ModelProto]] = [
     fused,
     best,
     reductions,
+    selections,
 ]
 
 

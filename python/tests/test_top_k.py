@@ -76,14 +76,14 @@ def test_comparisons(size: int, count: int, most: int) -> None:
     assert sum(map(len, network(size, count))) <= most
 
 
-def test_indices_are_outputs_only() -> None:
+def test_indices_are_numbers_too() -> None:
     nodes = [
         helper.make_node("TopK", ["x", "k"], ["v", "i"], name="the_node"),
-        helper.make_node("Cast", ["i"], ["y"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["i"], ["n"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["v", "n"], ["y"], name="product"),
     ]
     proto = builders.model(nodes, {"x": ["N", 5]}, ["y"], {"k": np.array([2])})
-    with pytest.raises(covey.UnsupportedError, match="'cast'"):
-        covey.compile(proto, input_range=(-1, 1))
+    agree(proto, {"x": np.random.default_rng(0).uniform(-1, 1, (4, 5)).astype(np.float32).astype(np.float64)})
 
 
 def test_too_many_are_refused() -> None:

@@ -225,7 +225,7 @@ def test_what_is_counted() -> None:
     ids = torch.tensor([[1, 3, 0, 4, 2], [3, 3, 3, 2, 3]])
     graph = agrees(Positions(table), ids, image(2, 5))
     assert graph.classes == {"ids": (0,)}
-    with pytest.raises(covey.UnsupportedError, match="are from 1 to 6, where its table has 6 rows"):
+    with pytest.raises(covey.UnsupportedError, match="are from 1 to 6, and there are 6 elements"):
         covey.compile(Positions(nn.Embedding(6, 4)).eval(), (ids, image(2, 5)))
 
 

@@ -275,10 +275,10 @@ REFUSED: dict[str, tuple[list[onnx.NodeProto], str]] = {
     "computed": (
         [
             helper.make_node("Cast", ["ids"], ["n"], name="n", to=TensorProto.FLOAT),
-            helper.make_node("ArgMax", ["n"], ["i"], name="i", axis=1),
-            helper.make_node("Gather", ["table", "i"], ["y"], name="g"),
+            helper.make_node("Floor", ["n"], ["i"], name="i"),
+            helper.make_node("OneHot", ["i", "depth", "values"], ["y"], name="g"),
         ],
-        "node 'g' (Gather): its indices 'i' are no whole numbers of an input; let it read an input of type int64",
+        "node 'g' (OneHot): its indices 'i' are no whole numbers of an input, and none that the network counts; let",
     ),
     "cast back": (
         [
@@ -293,7 +293,7 @@ REFUSED: dict[str, tuple[list[onnx.NodeProto], str]] = {
             helper.make_node("Add", ["ids", "ids"], ["i"], name="twice"),
             helper.make_node("Gather", ["table", "i"], ["y"], name="g"),
         ],
-        "node 'twice' (Add): its first operand 'ids' holds whole numbers of the model's input; put a Cast to float",
+        "node 'g' (Gather): its indices 'i' are no whole numbers of an input, and none that the network counts; let",
     ),
     "handed on": (
         [helper.make_node("Reshape", ["ids", "shape"], ["y"], name="r")],

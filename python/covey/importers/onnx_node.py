@@ -295,7 +295,7 @@ class OnnxNode:
                     f"its {what} '{name}' holds whole numbers of the model's input",
                     "put a Cast to float before it, or let Gather or OneHot read them",
                 )
-            raise self.unsupported(f"its {what} '{name}' holds indices", "indices can only be the model's output")
+            raise self.unsupported(f"its {what} '{name}' holds indices", "put a Cast to float before it")
         if value.dtype is DType.BOOL and not index_allowed:
             raise self.unsupported(f"its {what} '{name}' holds truth values", "put a Cast to float before it")
         return value

@@ -15,6 +15,7 @@ from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.affine import Affine
+from covey.ops.number import Number
 
 if TYPE_CHECKING:
     from covey.training.builder import Builder
@@ -27,6 +28,8 @@ class ArgMax(Op):
     axis: int
     keep_dims: bool = True
     select_last: bool = False
+
+    gives_places = True
 
     def shape(self, *inputs: Value) -> Shape:
         dims = list(inputs[0].shape)
@@ -74,13 +77,23 @@ class ArgMax(Op):
 
 @from_onnx("ArgMax")
 def _arg_max(node: OnnxNode) -> None:
-    _emit(node, node.activation(0))
+    _emit(node, _numbers(node))
 
 
 @from_onnx("ArgMin")
 def _arg_min(node: OnnxNode) -> None:
-    _emit(node, node.emit(Affine(-1.0), [node.activation(0)], output=f"{node.outputs[0]}.negative"))
+    x = _numbers(node)
+    if x.dtype is not DType.FLOAT:
+        x = node.emit(Number(), [x], output=f"{node.outputs[0]}.numbers")
+    _emit(node, node.emit(Affine(-1.0), [x], output=f"{node.outputs[0]}.negative"))
     node.note("ArgMax of the negative")
+
+
+def _numbers(node: OnnxNode) -> Value:
+    """The operand; what has no fractions stays without, which makes comparisons cheaper."""
+    x = node.activation(0, index_allowed=True)
+    made = node.scope.graph.producer(x.name)
+    return node.scope.graph.values[made.inputs[0]] if made is not None and isinstance(made.op, Number) else x
 
 
 def _emit(node: OnnxNode, x: Value) -> None:

@@ -18,8 +18,9 @@ from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.add import elementwise_operands
+from covey.ops.number import Number
 from covey.ops.sub import Sub
-from covey.ops.whole_numbers import Is, Number
+from covey.ops.whole_numbers import Is
 
 if TYPE_CHECKING:
     from covey.training.builder import Builder
@@ -167,22 +168,22 @@ class Not(Op):
 
 @from_onnx("Less")
 def _less(node: OnnxNode) -> None:
-    node.emit(Less(), _operands(node), dtype=DType.BOOL)
+    node.emit(Less(), elementwise_operands(node), dtype=DType.BOOL)
 
 
 @from_onnx("Greater")
 def _greater(node: OnnxNode) -> None:
-    node.emit(Less(), _operands(node)[::-1], dtype=DType.BOOL)
+    node.emit(Less(), elementwise_operands(node)[::-1], dtype=DType.BOOL)
 
 
 @from_onnx("GreaterOrEqual")
 def _greater_or_equal(node: OnnxNode) -> None:
-    _not_less(node, _operands(node))
+    _not_less(node, elementwise_operands(node))
 
 
 @from_onnx("LessOrEqual")
 def _less_or_equal(node: OnnxNode) -> None:
-    _not_less(node, _operands(node)[::-1])
+    _not_less(node, elementwise_operands(node)[::-1])
 
 
 def _not_less(node: OnnxNode, operands: list[Value]) -> None:
@@ -199,22 +200,7 @@ def _equal(node: OnnxNode) -> None:
         if single and float(constant.item()).is_integer() and constant.item() >= 0:
             node.emit(Is(int(constant.item())), [node.whole_numbers(0, "first operand")], dtype=DType.BOOL)
             return
-    node.emit(Equal(), _operands(node), dtype=DType.BOOL)
-
-
-def _operands(node: OnnxNode) -> list[Value]:
-    """Both; whole numbers beside what the network counts are numbers like others."""
-    from covey.ops.counting import counted  # which imports this module
-
-    scope = node.scope
-    for index, beside in ((0, 1), (1, 0)):
-        other = scope.activation(node.inputs[beside])
-        if not node.is_constant(index) or other is None or counted(scope.graph, other.name) is None:
-            continue
-        if (array := node.constant(index, "operand")).dtype.kind in "iu":
-            node.inputs[index] = f"{node.outputs[0]}.number"
-            scope.constants[node.inputs[index]] = array.astype(np.float64)
-    return elementwise_operands(node)
+    node.emit(Equal(), elementwise_operands(node), dtype=DType.BOOL)
 
 
 @from_onnx("Sign")

@@ -17,9 +17,9 @@ from covey.ops.add import Add
 from covey.ops.comparison import Equal, Less
 from covey.ops.dense import Dense
 from covey.ops.gather import ABSENT, pick
+from covey.ops.number import Number
 from covey.ops.reshape import Reshape
 from covey.ops.sub import Sub
-from covey.ops.whole_numbers import Number
 
 
 @from_onnx("Binarizer", domain=ML_DOMAIN)

@@ -16,10 +16,10 @@ from covey.ops.attention import Masks, added_mask, attend, behind_past, given_ou
 from covey.ops.dense import Dense
 from covey.ops.gather import pick
 from covey.ops.layer_norm import finish
+from covey.ops.number import Number
 from covey.ops.reshape import Reshape
 from covey.ops.scalar import Scalar
 from covey.ops.softmax import MASKING, Mask
-from covey.ops.whole_numbers import Number
 
 RAW_MASK = "give it as [batch, keys], 1 where a key counts and 0 elsewhere"
 

@@ -15,7 +15,8 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import DType, Value
 from covey.ops.comparison import Equal, Not
 from covey.ops.counting import counted
-from covey.ops.whole_numbers import Number, Truth
+from covey.ops.number import Number
+from covey.ops.whole_numbers import Truth
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 _INTEGERS = {onnx.TensorProto.INT64, onnx.TensorProto.INT32}
@@ -33,7 +34,7 @@ def _cast(node: OnnxNode) -> None:
     x = node.activation(0, index_allowed=True)
     target = node.attribute("to")
     whole = node.scope.graph.holds_input(x.name)
-    if (x.dtype is DType.BOOL or whole) and target in _FLOATS:
+    if x.dtype is not DType.FLOAT and target in _FLOATS:
         node.emit(Number(), [x])
         return
     if whole and target == onnx.TensorProto.BOOL:
@@ -58,7 +59,8 @@ def _cast(node: OnnxNode) -> None:
         node.emit(Not(), [equal], dtype=DType.BOOL)
         node.note("whether it is not 0: two comparisons")
         return
-    if target not in (_FLOATS if x.dtype is DType.FLOAT else _INTEGERS):
+    known = target in _INTEGERS and counted(node.scope.graph, x.name) is not None
+    if not known and target not in (_FLOATS if x.dtype is DType.FLOAT else _INTEGERS):
         way_out = "only casts between floating types are supported"
         if x.dtype is DType.FLOAT and target in _INTEGERS:
             way_out = "give token ids and categories as an input of their own, of type int64"

@@ -9,23 +9,23 @@ import numpy.typing as npt
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import Constant, TorchNode, from_torch
-from covey.ops.counting import counted, look_up_counted
+from covey.ir import DType, Value
 from covey.ops.gather import data_axis, emit_pick
+from covey.ops.looking_up import look_up
 from covey.ops.reshape import Reshape
-from covey.ops.whole_numbers import look_up
 
 
 @from_onnx("Gather")
 def _gather(node: OnnxNode) -> None:
     if node.is_constant(0) and not node.is_constant(1):
-        numbers = node.scope.activation(node.inputs[1])
-        span = None if numbers is None else counted(node.scope.graph, numbers.name)
-        if numbers is None or span is None:
-            look_up(node)
-        else:
-            look_up_counted(node, numbers, node.weights(0, "table"), span)
+        look_up(node)
         return
     x = node.activation(0, "data", index_allowed=True)
+    if not node.is_constant(1):
+        raise node.unsupported(
+            f"it picks of every sample of {x} by each sample's indices",
+            "use GatherElements, or GatherND with batch_dims",
+        )
     indices = node.constant(1, "indices").astype(np.int64)
     axis = data_axis(node, x, int(node.attribute("axis", 0)))
     size = x.shape[axis]
@@ -55,7 +55,11 @@ def _index_select_aten(node: TorchNode) -> None:
 
 @from_torch("aten.index.Tensor")
 def _index_aten(node: TorchNode) -> None:
-    """By constants; of the batch, all of it in order."""
+    """By constants, or along one dimension by secret indices; of the batch, all of it in order."""
+    given = node.argument("indices")
+    if any(isinstance(entry, Value) and entry.dtype is not DType.BOOL for entry in given):
+        _by_secret(node, given)
+        return
     x = node.activation("self")
     indices = [None if entry is None else _index(node, entry) for entry in node.argument("indices")]
     # Two samples say what becomes of each: what is read of the first, and whether the second is like it.
@@ -81,6 +85,27 @@ def _index_aten(node: TorchNode) -> None:
         return
     source = node.apply("Reshape", x, np.array([0, -1]), suffix="flat")
     node.become("Gather", source, first, axis=1)
+
+
+def _by_secret(node: TorchNode, given: Sequence[Value | Constant | None]) -> None:
+    """`x[torch.arange(batch), indices]`, and the like along other dimensions; rows of a constant."""
+    (place, *others) = [axis for axis, entry in enumerate(given) if isinstance(entry, Value)]
+    batch, indices = given[0], given[place]
+    assert isinstance(indices, Value)
+    beside = [entry for axis, entry in enumerate(given) if axis not in (0, place) and entry is not None]
+    if isinstance(node.argument("self"), Constant) and not others and not beside and (place == 0 or batch is None):
+        node.become("Gather", node.operand("self"), indices, axis=place)
+        return
+    x = node.activation("self")
+    whole = _two_samples(batch.array) is not None if isinstance(batch, Constant) and batch.array.ndim else False
+    if others or beside or not whole or not isinstance(batch, Constant) or batch.array.ndim != indices.rank:
+        raise node.unsupported(
+            f"it picks of {x} by secret indices of several dimensions, or of other samples",
+            "index x[torch.arange(len(x)), indices], with as many dimensions in both, or use torch.gather",
+        )
+    order = [0, place, *(axis for axis in range(1, x.rank) if axis != place)]
+    turned = x if order == sorted(order) else node.apply("Transpose", x, perm=order, suffix="turned")
+    node.become("GatherND", turned, node.apply("Unsqueeze", indices, np.array([-1])), batch_dims=1)
 
 
 def _index(node: TorchNode, entry: object) -> npt.NDArray[np.int64]:

@@ -96,7 +96,7 @@ def _div(node: OnnxNode) -> None:
 
 def _by_activation(node: OnnxNode) -> None:
     """By numbers that are positive wherever they can lie: a table of the reciprocal says so of its input."""
-    dividend, divisor = elementwise_operands(node)
+    dividend, divisor = elementwise_operands(node, whole=False)
     ones = dividend.name in node.scope.graph.parameters and bool(
         (node.scope.graph.parameters[dividend.name] == 1).all()
     )
@@ -116,19 +116,20 @@ def _mul_aten(node: TorchNode) -> None:
     if any(secret) and all(one or other for one, other in zip(secret, public, strict=True)):
         node.become("And", *(each.array if isinstance(each, Constant) else each for each in given))
         return
-    real = any(isinstance(each, Value) and each.dtype is DType.FLOAT for each in given)
-    # A mask of whole numbers beside real ones is such, too.
-    whole = [
-        real and isinstance(each, Value) and each.dtype is DType.INDEX and node.scope.graph.holds_input(each.name)
-        for each in given
-    ]
     one, other = (
-        node.apply("Cast", node.argument(name), to=1, suffix="numbers") if truth or number else node.operand(name)
-        for name, truth, number in zip(("self", "other"), secret, whole, strict=True)
+        node.apply("Cast", node.argument(name), to=1, suffix="numbers") if truth else node.operand(name)
+        for name, truth in zip(("self", "other"), secret, strict=True)
     )
     node.become("Mul", one, other)
 
 
 @from_torch("aten.div.Tensor", "aten.div.Scalar")
 def _div_aten(node: TorchNode) -> None:
-    node.become("Div", node.operand("self"), node.operand("other"))
+    operands = [node.operand(name) for name in ("self", "other")]
+    one, other = (
+        node.apply("Cast", each, to=1, suffix="numbers")
+        if isinstance(each, Value) and each.dtype is DType.INDEX
+        else each
+        for each in operands
+    )
+    node.become("Div", one, other)

@@ -1,4 +1,7 @@
-"""Elements at constant positions of their own: GatherElements, GatherND, ScatterElements. Nothing is exchanged."""
+"""Elements at positions of their own: GatherElements, GatherND, ScatterElements.
+
+Nothing is exchanged where the positions are constants. Secret ones are chosen by one-hot rows (`covey.ops.selection`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from covey.ops.add import Add
 from covey.ops.concat import Concat
 from covey.ops.gather import ABSENT, MOST_INDICES, data_axis, flat
 from covey.ops.reshape import Reshape
+from covey.ops.selection import indices_of, select, select_along
 
 Positions = npt.NDArray[np.int64]
 
@@ -58,6 +62,9 @@ def _taken(node: OnnxNode, x: Value, positions: Positions, shape: Sequence[int],
 def _gather_elements(node: OnnxNode) -> None:
     x = node.activation(0, "data", index_allowed=True)
     axis = data_axis(node, x, int(node.attribute("axis", 0)))
+    if not node.is_constant(1):
+        select_along(node, x, 1, axis)
+        return
     positions = _along(node, x, axis, _indices(node, 1, x.rank))
     _taken(node, x, positions, positions.shape)
 
@@ -69,6 +76,9 @@ def _gather_nd(node: OnnxNode) -> None:
     side = int(node.attribute("batch_dims", 0)) - 1
     if side < 0:
         raise node.unsupported("it gathers along the batch", "let its batch_dims be at least 1")
+    if not node.is_constant(1):
+        _gather_nd_secret(node, x, side)
+        return
     indices = _indices(node, 1, node.constant(1, "indices").ndim)
     depth = indices.shape[-1]
     lead, sizes, rest = x.shape[:side], x.shape[side : side + depth], x.shape[side + depth :]
@@ -82,6 +92,18 @@ def _gather_nd(node: OnnxNode) -> None:
     block, tail = int(np.prod(sizes, dtype=np.int64)), int(np.prod(rest, dtype=np.int64))
     positions = ((first * block + places)[..., None] * tail + np.arange(tail)).reshape(*lead, *middle, *rest)
     _taken(node, x, positions, positions.shape)
+
+
+def _gather_nd_secret(node: OnnxNode, x: Value, side: int) -> None:
+    numbers = node.activation(1, "indices", index_allowed=True)
+    *shape, depth = numbers.shape or (0,)
+    if depth != 1 or side >= len(x.shape) or len(shape) < side:
+        raise node.unsupported(
+            f"its secret indices {numbers} are tuples of {depth}, or do not fit {x}",
+            "gather along one dimension after the other",
+        )
+    flat = node.emit(Reshape(tuple(shape)), [numbers], output=f"{node.outputs[0]}.numbers", dtype=numbers.dtype)
+    select(node, x, indices_of(node, flat), side)
 
 
 @from_onnx("ScatterElements", "Scatter")
@@ -129,6 +151,9 @@ def _gather_aten(node: TorchNode) -> None:
     if not isinstance(source, Constant):
         x = node.activation("self")
         index = node.argument("index")
+        if isinstance(index, Value):
+            node.become("GatherElements", x, index, axis=node.axis("dim", x.rank))
+            return
         known = index if isinstance(index, Constant) else node.constant("index")
         if isinstance(known, Constant) and known.repeated and x.batch_first and len(known.array) == 1:
             known = Constant(known.name, known.array[0])

@@ -13,9 +13,9 @@ from covey.ir import DType, Op, Shape, Value
 from covey.ops.affine import Affine
 from covey.ops.average_pool import AveragePool, SumPool, whole_map
 from covey.ops.max_pool import MaxPool
+from covey.ops.number import Number
 from covey.ops.reshape import Reshape
 from covey.ops.transpose import Transpose
-from covey.ops.whole_numbers import Number
 from covey.ops.window import MOST_STEPS, Window
 
 Pool = type[AveragePool] | type[SumPool] | type[MaxPool]

@@ -13,6 +13,7 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+from covey.ops.counting import counted
 from covey.ops.floor import divisor_of, toward_zero
 from covey.ops.relu import Relu
 from covey.ops.sub import Sub, negated
@@ -53,8 +54,15 @@ class Remainder(Op):
 @from_onnx("Mod")
 def _mod(node: OnnxNode) -> None:
     """With `fmod` the result has the sign of x, as in C; else that of the divisor."""
-    x, divisor, output = node.activation(0), divisor_of(node), node.outputs[0]
-    if node.flag("fmod"):
+    divisor, output = divisor_of(node), node.outputs[0]
+    x, fmod = node.activation(0, index_allowed=True), node.flag("fmod")
+    span = counted(node.scope.graph, x.name)
+    if span is not None and span.low.min() >= 0 and span.high.max() < divisor:
+        node.alias(x)
+        node.note("removed: its operand is below its divisor")
+        return
+    x = node.activation(0)
+    if fmod:
         positive = node.emit(Relu(), [x], output=f"{output}.positive")
         negative = node.emit(Sub(), [positive, x], output=f"{output}.negative")
         parts = [

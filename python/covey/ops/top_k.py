@@ -74,6 +74,8 @@ class Best(Op):
 class Index(Op):
     """Whole numbers at the ordinary scale as indices, at scale 0."""
 
+    gives_places = True
+
     def shape(self, *inputs: Value) -> Shape:
         return inputs[0].shape
 

@@ -14,16 +14,11 @@ import numpy as np
 
 from covey import whole
 from covey._proto import program_pb2 as pb
-from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
-from covey.ops.affine import Affine
 from covey.ops.dense import Dense
 from covey.ops.gather import ABSENT
-from covey.ops.reshape import Reshape
-from covey.ops.transpose import Transpose
 
 if TYPE_CHECKING:
     from covey.training.builder import Builder
@@ -115,20 +110,6 @@ class Is(Op):
 
 
 @dataclass(frozen=True)
-class Number(Op):
-    """A truth value or a whole number, which stands at scale 0, at the ordinary scale."""
-
-    def shape(self, *inputs: Value) -> Shape:
-        return inputs[0].shape
-
-    def reference(self, *inputs: Array) -> Array:
-        return inputs[0]
-
-    def lower(self, low: Lowering, node: Node) -> Lowered:
-        return low.shift_left(node, low.value(node.inputs[0]), low.scale, low.magnitude(node.output), name=node.output)
-
-
-@dataclass(frozen=True)
 class Lookup(Dense):
     """A dense layer on one-hot rows at scale 0: each row of the result is one of the weight's, exactly.
 
@@ -137,6 +118,8 @@ class Lookup(Dense):
 
     padding: int = -1
     by_frequency: bool = False
+    whole: bool = False
+    """Whether the table holds whole numbers, which stay at scale 0."""
 
     widens = False
 
@@ -167,7 +150,7 @@ class Lookup(Dense):
         return super().gradient(build, [rows, *others], result, gradient)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        scale = max(low.scale_of(name) for name in node.inputs[1:])
+        scale = 0 if self.whole else max(low.scale_of(name) for name in node.inputs[1:])
         operands = [low.value(node.inputs[0]), *(low.parameter(node, name, scale) for name in node.inputs[1:])]
         return low.emit(
             node,
@@ -177,70 +160,3 @@ class Lookup(Dense):
             scale=scale,
             interval=self.interval(*(operand.interval for operand in operands)),
         )
-
-
-PADDING, BY_FREQUENCY = "covey_padding", "covey_by_frequency"
-"""Attributes that Gather has here alone, where it is imported from an embedding for training."""
-
-
-def look_up(node: OnnxNode) -> None:
-    """Gather with a constant table and secret indices."""
-    numbers = node.whole_numbers(1, "indices")
-    table = node.weights(0, "table")
-    if node.places([int(node.attribute("axis", 0))], table.ndim) != [0]:
-        raise node.unsupported(
-            "it takes columns of a table by secret indices", "transpose the table and gather along its axis 0"
-        )
-    take = Take(int(node.attribute(PADDING, -1)), bool(node.attribute(BY_FREQUENCY, 0)))
-    rest = table.shape[1:]
-    rows = node.parameter(table.reshape(len(table), -1), node.inputs[0])
-    if len(rest) == 1:
-        node.emit(take, [numbers, rows])
-    else:
-        taken = node.emit(take, [numbers, rows], output=f"{node.outputs[0]}.rows")
-        node.emit(Reshape((*numbers.shape, *rest)), [taken])
-    node.note("one-hot rows, which the client shares, times the table")
-
-
-@from_onnx("OneHot")
-def _one_hot(node: OnnxNode) -> None:
-    numbers = node.whole_numbers(0, "indices")
-    depth, values = node.one_number(1, "depth"), node.constant(2, "values").ravel()
-    if len(values) != 2:
-        raise node.unsupported(f"it has {len(values)} values", "give it one for off and one for on")
-    off, on = (float(value) for value in values)
-    rank = numbers.rank + 1
-    (axis,) = node.places([int(node.attribute("axis", -1))], rank)
-    if axis == 0:
-        raise node.unsupported("it puts the classes before the batch", "keep the batch first")
-    if depth < 1:
-        raise node.unsupported(f"its depth is {depth}", "repair the model")
-    order = tuple(range(rank - 1))
-    moved = (*order[:axis], rank - 1, *order[axis:])
-    steps: list[Op] = [OneHot(int(depth))]
-    steps += [Transpose(moved)] if axis != rank - 1 else []
-    steps += [Affine(on - off, off)] if (off, on) != (0.0, 1.0) else []
-    value = numbers
-    for index, step in enumerate(steps):
-        last = index == len(steps) - 1
-        value = node.emit(step, [value], output=None if last else f"{node.outputs[0]}.step{index}")
-    node.note("one-hot rows, which the client shares")
-
-
-@from_torch("aten.embedding.default")
-def _embedding_aten(node: TorchNode) -> None:
-    node.ignore("padding_idx", "scale_grad_by_freq", "sparse")
-    training: dict[str, int] = {}
-    if node.scope.trained:
-        if node.has("padding_idx"):
-            (training[PADDING],) = node.integers("padding_idx")
-        training[BY_FREQUENCY] = int(bool(node.argument("scale_grad_by_freq")))
-    node.become("Gather", node.operand("weight"), node.activation("indices"), axis=0, **training)
-
-
-@from_torch("aten.one_hot.default")
-def _one_hot_aten(node: TorchNode) -> None:
-    (count,) = node.integers("num_classes")
-    if count < 1:
-        raise node.unsupported("its number of classes depends on the data", "name it: one_hot(x, num_classes)")
-    node.become("OneHot", node.activation("self"), np.array(count), np.array([0.0, 1.0]), axis=-1)

@@ -19,12 +19,13 @@ from covey.ops.affine import Affine
 from covey.ops.comparison import Not
 from covey.ops.gather import Gather, flat
 from covey.ops.mul import Mul
+from covey.ops.number import Number
 from covey.ops.reshape import Reshape
 from covey.ops.softmax import MASKING, Mask, Softmax
 from covey.ops.sub import Sub
 from covey.ops.transpose import Transpose
 from covey.ops.where import Where
-from covey.ops.whole_numbers import Encode, Number
+from covey.ops.whole_numbers import Encode
 
 _MOVES = Encode | Gather | Number | Reshape | Transpose
 

@@ -16,9 +16,11 @@ from covey.ops.comparison import Equal, Not
 from covey.ops.concat import Concat
 from covey.ops.dense import Dense
 from covey.ops.gather import ABSENT, Gather, flat
+from covey.ops.number import Number
 from covey.ops.reshape import Reshape
+from covey.ops.selection import Selector
 from covey.ops.transpose import Transpose
-from covey.ops.whole_numbers import Encode, Is, Lookup, Number, OneHot, Take, Truth
+from covey.ops.whole_numbers import Encode, Is, Lookup, OneHot, Take, Truth
 
 Places = npt.NDArray[np.int64]
 
@@ -55,7 +57,7 @@ class _Input:
                 yield node, places
 
     def _classes(self) -> Places:
-        """As many as the smallest table has that a number picks from; else the greatest depth it is made one-hot to."""
+        """As many as the smallest table or dimension has that a number picks from; else the greatest one-hot depth."""
         tables = np.zeros(self.value.size, dtype=np.int64)
         depths = np.zeros(self.value.size, dtype=np.int64)
         for node, places in self.readers:
@@ -63,6 +65,8 @@ class _Input:
             if isinstance(node.op, Take):
                 rows = self.graph.values[node.inputs[1]].shape[0]
                 tables[at] = np.where(tables[at] == 0, rows, np.minimum(tables[at], rows))
+            elif isinstance(node.op, Selector):
+                tables[at] = np.where(tables[at] == 0, node.op.count, np.minimum(tables[at], node.op.count))
             elif isinstance(node.op, OneHot):
                 depths[at] = np.maximum(depths[at], node.op.depth)
         return np.where(tables > 0, tables, depths)
@@ -76,6 +80,9 @@ class _Input:
         for node, places in self.readers:
             if isinstance(node.op, Take):
                 self._take(node, node.op, places)
+            elif isinstance(node.op, Selector):
+                rows = self._rows(node, places, node.op.count)
+                node.op, node.inputs = Reshape(rows.shape), [rows.name]
             elif isinstance(node.op, OneHot):
                 self._one_hot(node, places, node.op.depth)
             elif isinstance(node.op, Truth):
@@ -139,7 +146,7 @@ class _Input:
         width = int(self.counts[places.ravel()].max())
         rows = self._rows(node, places, width)
         numbers = self.graph.add_parameter(f"{rows.name}.numbers", np.arange(float(width))[:, None])
-        return self._reshaped(node, self._emit(node, Lookup(), [rows, numbers], "looked_up"), places.shape)
+        return self._reshaped(node, self._emit(node, Lookup(whole=True), [rows, numbers], "looked_up"), places.shape)
 
     def _rows(self, node: Node, places: Places, width: int) -> Value:
         """The one-hot rows of these numbers, of `width` elements."""
