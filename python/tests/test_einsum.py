@@ -30,6 +30,8 @@ EINSUM: dict[str, list[tuple[int, ...] | np.ndarray]] = {
     "bhi,hij->bhj": [(2, 3), RNG.normal(size=(2, 3, 4))],
     "bhi,hi->bih": [(2, 3), RNG.normal(size=(2, 3))],
     "bij,bj": [(3, 4), (4,)],
+    "...ij,...jk": [(2, 3, 4), (2, 4, 5)],
+    "b...i,ij->bj...": [(3, 2, 4), RNG.normal(size=(4, 5))],
 }
 
 
@@ -58,7 +60,6 @@ def test_einsum(equation: str) -> None:
         ("bij,bj", "mixes the samples"),
         ("bii->bi", "takes a diagonal"),
         ("bij->ij", "mixes the samples"),
-        ("...i->...", "dimensions without labels"),
     ],
 )
 def test_refused_equations(equation: str, saying: str) -> None:

@@ -280,13 +280,13 @@ REFUSED: dict[str, tuple[list[onnx.NodeProto], str]] = {
         ],
         "node 'g' (OneHot): its indices 'i' are no whole numbers of an input, and none that the network counts; let",
     ),
-    "cast back": (
+    "a quotient": (
         [
-            helper.make_node("Cast", ["ids"], ["n"], name="n", to=TensorProto.FLOAT),
-            helper.make_node("Cast", ["n"], ["i"], name="i", to=TensorProto.INT64),
-            helper.make_node("Gather", ["table", "i"], ["y"], name="g"),
+            helper.make_node("Add", ["ids", "ids"], ["i"]),
+            helper.make_node("Div", ["ids", "i"], ["q"], name="q"),
+            helper.make_node("Cast", ["q"], ["y"], to=TensorProto.FLOAT),
         ],
-        "node 'i' (Cast): it casts to INT64; give token ids and categories as an input of their own, of type int64",
+        "node 'q' (Div): it divides whole numbers, and rounds the quotient; put a Cast to float before it",
     ),
     "arithmetic": (
         [
@@ -473,6 +473,26 @@ class TestTorch:
         (got,) = interpreter.run(compiled, {"ids": ids.double().numpy()})
         np.testing.assert_allclose(got, module(ids).detach().numpy(), atol=0.02)
         assert list(input_of(compiled).whole.classes) == [20]
+
+    @pytest.mark.parametrize("options", [{"mode": "sum"}, {"mode": "mean", "padding_idx": 2}, {"mode": "max"}, {}])
+    def test_bags(self, options: dict[str, Any]) -> None:
+        torch, _ = self.module()
+        bag = torch.nn.EmbeddingBag(9, 4, **options)
+        torch.nn.init.normal_(bag.weight)
+        ids = torch.tensor([[2, 2, 2], [2, 5, 8], [0, 1, 3], [7, 7, 7]])
+        compiled = covey.compile(bag.eval(), (ids,))
+        (got,) = interpreter.run(compiled, {compiled.graph.inputs[0]: ids.double().numpy()})
+        np.testing.assert_allclose(got, bag(ids).detach().numpy(), atol=0.002)
+
+    def test_bags_of_several_lengths(self) -> None:
+        torch, _ = self.module()
+
+        class Bags(torch.nn.EmbeddingBag):  # type: ignore[misc, name-defined]
+            def forward(self, ids: Any) -> Any:
+                return super().forward(ids.reshape(-1), torch.tensor([0, 2, 3]))
+
+        with pytest.raises(covey.CoveyError, match="its bags begin elsewhere than its samples"):
+            covey.compile(Bags(9, 4).eval(), (torch.zeros(3, 2, dtype=torch.int64),))
 
     def test_exported_to_onnx(self, tmp_path: Path) -> None:
         torch, module = self.module()

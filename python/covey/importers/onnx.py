@@ -156,6 +156,7 @@ class _Importer:
         self.taken: set[str] = set()
         self.unknown: dict[str, str] = {}  # values without a known shape: the unsupported node that each comes from
         self.inferred: dict[str, list[int]] | None = None
+        self.types: dict[str, int] | None = None
 
     def run(self) -> tuple[Graph, list[NodeError]]:
         graph = self.scope.graph
@@ -327,6 +328,8 @@ class _Importer:
 
     def _import(self, proto: onnx.NodeProto, node: OnnxNode) -> None:
         importer = self._importer(proto, node.name)
+        if proto.op_type == "Div" and self._holds_whole(proto.output[0]):
+            raise node.unsupported("it divides whole numbers, and rounds the quotient", "put a Cast to float before it")
         mark = len(self.scope.graph.nodes)
         try:
             with well_formed(node.name, proto.op_type):
@@ -339,6 +342,12 @@ class _Importer:
             raise
         status = Status.OK if node.rewritten is None else Status.REWRITTEN
         self._note(node, status, node.rewritten or "")
+
+    def _holds_whole(self, name: str) -> bool:
+        """Whether the model says that a value holds whole numbers; values here do not."""
+        if self.types is None:
+            self.types = _inferred_types(self.model)
+        return self.types.get(name) in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
     def _importer(self, proto: onnx.NodeProto, name: str) -> Importer:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
@@ -390,6 +399,15 @@ def _categories(graph: onnx.GraphProto) -> set[str]:
 
 def _random(proto: onnx.NodeProto) -> bool:
     return proto.op_type.startswith("Random") or proto.op_type in ("Bernoulli", "Multinomial")
+
+
+def _inferred_types(model: onnx.ModelProto) -> dict[str, int]:
+    """Types of elements, where ONNX can tell them."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # models of more than 2 GB
+        graph = model.graph
+    return {value.name: value.type.tensor_type.elem_type for value in [*graph.value_info, *graph.output]}
 
 
 def _inferred_shapes(model: onnx.ModelProto, batch: int | None) -> dict[str, list[int]]:

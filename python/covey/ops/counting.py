@@ -16,6 +16,7 @@ from covey.ops.arg_max import ArgMax
 from covey.ops.average_pool import SumPool
 from covey.ops.clip import Clip
 from covey.ops.dense import Dense
+from covey.ops.floor import WholePart
 from covey.ops.gather import Gather
 from covey.ops.mul import Mul
 from covey.ops.number import Number
@@ -38,6 +39,10 @@ def counted(graph: Graph, name: str) -> Interval | None:
         return Interval(zeros, zeros + 1.0)
     if not _keeps_whole(node.op):
         return None
+    if isinstance(node.op, Clip) and node.op.low is not None and node.op.high is not None:
+        zeros = np.zeros((1, *graph.values[name].shape))
+        whole = is_whole(graph, node.inputs[0])
+        return Interval(zeros + node.op.low, zeros + node.op.high) if whole else None
     spans = [
         _constant(graph.parameters[each]) if each in graph.parameters else counted(graph, each) for each in node.inputs
     ]
@@ -50,7 +55,7 @@ def is_whole(graph: Graph, name: str) -> bool:
     if name in graph.parameters:
         return _constant(graph.parameters[name]) is not None
     node = graph.producer(name)
-    if graph.values[name].dtype is not DType.FLOAT or (node is not None and isinstance(node.op, Number)):
+    if graph.values[name].dtype is not DType.FLOAT or (node is not None and isinstance(node.op, Number | WholePart)):
         return True
     return node is not None and _keeps_whole(node.op) and all(is_whole(graph, each) for each in node.inputs)
 

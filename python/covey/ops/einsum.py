@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from string import ascii_letters
 
 import numpy as np
 
@@ -84,17 +85,36 @@ def _einsum(node: OnnxNode) -> None:
 
 def _equation(node: OnnxNode) -> tuple[list[str], str]:
     equation = str(node.attribute("equation", "")).replace(" ", "")
-    if "." in equation:
-        raise node.unsupported("its equation has dimensions without labels", WRITE_OUT)
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     if not arrow:
-        labels = "".join(terms)
-        result = "".join(sorted(label for label in set(labels) if labels.count(label) == 1))
+        labels = "".join(terms).replace("...", "")
+        result = "..." if "..." in left else ""
+        result += "".join(sorted(label for label in set(labels) if labels.count(label) == 1))
+    if "..." in left and len(terms) == len(node.inputs):
+        terms, result = _labelled(node, terms, result)
     if len(terms) != len(node.inputs) or not set(result) <= set("".join(terms)):
         raise node.unsupported(f"its equation '{equation}' does not fit its operands", "repair the model")
     node.note("a product of matrices")
     return terms, result
+
+
+def _labelled(node: OnnxNode, terms: list[str], result: str) -> tuple[list[str], str]:
+    """The terms and the result with labels in the place of dots, which stand for dimensions aligned at their end."""
+    ranks = []
+    for index in range(len(terms)):
+        known = node.is_constant(index)
+        ranks.append(node.constant(index, "operand").ndim if known else node.activation(index, "operand").rank)
+    counts = [rank - len(term.replace("...", "")) for rank, term in zip(ranks, terms, strict=True) if "..." in term]
+    used = set("".join(terms))
+    free = [letter for letter in ascii_letters if letter not in used][: max(counts)]
+    if min(counts) < 0 or len(free) < max(counts):
+        raise node.unsupported("its equation does not fit its operands", "repair the model")
+    own = ["".join(free[len(free) - count :]) for count in counts]
+    dots = iter(own)
+    return [term.replace("...", next(dots)) if "..." in term else term for term in terms], result.replace(
+        "...", "".join(free)
+    )
 
 
 def _operand(node: OnnxNode, index: int, term: str, batch: str) -> _Operand:

@@ -14,8 +14,11 @@ from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import DType, Value
 from covey.ops.comparison import Equal, Not
-from covey.ops.counting import counted
+from covey.ops.counting import counted, is_whole
+from covey.ops.floor import Floor
 from covey.ops.number import Number
+from covey.ops.relu import Relu
+from covey.ops.sub import Sub
 from covey.ops.whole_numbers import Truth
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
@@ -59,14 +62,24 @@ def _cast(node: OnnxNode) -> None:
         node.emit(Not(), [equal], dtype=DType.BOOL)
         node.note("whether it is not 0: two comparisons")
         return
-    known = target in _INTEGERS and counted(node.scope.graph, x.name) is not None
-    if not known and target not in (_FLOATS if x.dtype is DType.FLOAT else _INTEGERS):
-        way_out = "only casts between floating types are supported"
-        if x.dtype is DType.FLOAT and target in _INTEGERS:
-            way_out = "give token ids and categories as an input of their own, of type int64"
+    if x.dtype is DType.FLOAT and target in _INTEGERS and not is_whole(node.scope.graph, x.name):
+        _toward_zero(node, x)
+        return
+    if target not in (_FLOATS | _INTEGERS if x.dtype is DType.FLOAT else _INTEGERS):
+        way_out = "cast to float, int32, int64 or, of whole numbers of an input, bool"
         raise node.unsupported(f"it casts to {onnx.TensorProto.DataType.Name(target)}", way_out)
     node.alias(x)
     node.note("removed: every value is fixed-point")
+
+
+def _toward_zero(node: OnnxNode, x: Value) -> None:
+    """The floor of the positive part less that of the negative one."""
+    name = node.outputs[0]
+    positive = node.emit(Relu(), [x], output=f"{name}.positive")
+    negative = node.emit(Sub(), [positive, x], output=f"{name}.negative")
+    parts = (("above", positive), ("below", negative))
+    node.emit(Sub(), [node.emit(Floor(), [part], output=f"{name}.{hint}") for hint, part in parts])
+    node.note("the floors of what is above and below zero")
 
 
 @from_onnx("CastLike")
@@ -123,8 +136,11 @@ def _to_aten(node: TorchNode) -> None:
     if x.dtype is not DType.FLOAT and target is not DType.INDEX and dtype is not None:
         node.become("Cast", x, to=onnx.TensorProto.FLOAT if target is DType.FLOAT else onnx.TensorProto.BOOL)
         return
-    if target is not x.dtype and not (target is DType.INDEX and counted(node.scope.graph, x.name) is not None):
-        raise node.unsupported(f"it casts to {dtype}", "only casts between floating types are supported")
+    if target is DType.INDEX and x.dtype is DType.FLOAT and not is_whole(node.scope.graph, x.name):
+        node.become("Cast", x, to=onnx.TensorProto.INT64)
+        return
+    if target is not x.dtype and target is not DType.INDEX:
+        raise node.unsupported(f"it casts to {dtype}", "only casts to real and whole numbers are supported")
     node.alias(x)
     node.note("removed: every value is fixed-point")
 

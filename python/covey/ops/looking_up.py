@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.ir import DType, Op, Value
 from covey.ops.affine import Affine
 from covey.ops.gather import ABSENT, pick
@@ -14,6 +14,9 @@ from covey.ops.reshape import Reshape
 from covey.ops.selection import Indices, indices_of, one_hot, rows_of
 from covey.ops.transpose import Transpose
 from covey.ops.whole_numbers import Lookup, OneHot, Take
+
+SUM, MEAN, MAXIMUM = range(3)
+"""The modes of an EmbeddingBag."""
 
 PADDING, BY_FREQUENCY = "covey_padding", "covey_by_frequency"
 """Attributes that Gather has here alone, where it is imported from an embedding for training."""
@@ -96,6 +99,49 @@ def _embedding_aten(node: TorchNode) -> None:
             (training[PADDING],) = node.integers("padding_idx")
         training[BY_FREQUENCY] = int(bool(node.argument("scale_grad_by_freq")))
     node.become("Gather", node.operand("weight"), node.activation("indices"), axis=0, **training)
+
+
+@from_torch("aten.embedding_bag.padding_idx", "aten._embedding_bag_forward_only.default", "aten._embedding_bag.default")
+def _embedding_bag_aten(node: TorchNode) -> None:
+    """Of bags of one length: the sum, mean or largest of the rows of each. What is padding does not count."""
+    node.ignore("scale_grad_by_freq", "sparse", "include_last_offset")
+    given, weight = node.activation("indices"), node.operand("weight")
+    ids = _of_each(node, given)
+    (mode,) = node.integers("mode")
+    padding = node.integers("padding_idx")[0] if node.has("padding_idx") else -1
+    table = np.asarray(weight.array if isinstance(weight, Constant) else weight)
+    padding = padding % len(table) if node.has("padding_idx") and padding != -1 else -1
+    if mode == MAXIMUM and padding >= 0:
+        raise node.unsupported("its largest rows leave padding out", "use mode='sum' or 'mean', or no padding_idx")
+    if padding >= 0:
+        table = np.where(np.arange(len(table))[:, None] == padding, 0.0, table)
+        weight = Constant(f"{node.name}.without_padding", table)
+    rows = node.apply("Gather", weight, ids, axis=0, suffix="rows")
+    if node.has("per_sample_weights"):
+        factors = _of_each(node, node.activation("per_sample_weights"))
+        rows = node.apply("Mul", rows, node.apply("Unsqueeze", factors, np.array([-1])), suffix="weighted")
+    operator = ("ReduceSum", "ReduceMean", "ReduceMax")[mode]
+    if mode != MEAN or padding < 0:
+        node.first_of(operator, rows, np.array([1]), keepdims=0)
+        return
+    total = node.apply("ReduceSum", rows, np.array([1]), keepdims=0, suffix="total")
+    counted = node.apply("Not", node.apply("Equal", ids, float(padding), suffix="padding"), suffix="counted")
+    ones = node.apply("Cast", counted, to=1, suffix="ones")
+    count = node.apply("ReduceSum", ones, np.array([1]), keepdims=1, suffix="count")
+    inverses = 1 / np.arange(ids.shape[0] + 1).clip(min=1)
+    node.first_of("Mul", total, node.apply("Gather", inverses, count, axis=0, suffix="inverse"))
+
+
+def _of_each(node: TorchNode, x: Value) -> Value:
+    """What PyTorch has as one row for all samples, as one for each of them: bags of one length."""
+    behind = node.scope.activation(node.scope.moved.get(x.name, ""))
+    offsets = node.argument("offsets")
+    starts = offsets.array if isinstance(offsets, Constant) else None
+    if behind is None or starts is None or x.merged != 2 or x.place != 0 or x.at != 0:
+        raise node.unsupported("its bags have no common length", "give it indices [batch, length], without offsets")
+    if not np.array_equal(starts, np.arange(len(starts)) * behind.shape[0]):
+        raise node.unsupported("its bags begin elsewhere than its samples", "give it indices [batch, length]")
+    return behind
 
 
 @from_torch("aten.one_hot.default")

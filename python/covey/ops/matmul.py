@@ -206,3 +206,22 @@ def _sum_and_product_aten(node: TorchNode) -> None:
     elif isinstance(term, Constant):
         term = replace(term, name=f"{term.name}.scaled", array=term.array * beta) if beta != 1 else term
     node.become("Add", term, product)
+
+
+@from_torch("aten.bilinear.default")
+def _bilinear_aten(node: TorchNode) -> None:
+    """x1 W y for each of a stack of matrices W: a dense layer on x1, and a product with y."""
+    x, y = node.activation("input1"), node.activation("input2")
+    weight = node.constant("weight").astype(np.float64)
+    count, rows, columns = weight.shape
+    if x.dims(1)[:-1] != y.dims(1)[:-1]:
+        raise node.unsupported(f"its inputs {x} and {y} have other dimensions before the last", "expand one of them")
+    left = node.apply("MatMul", x, weight.transpose(1, 0, 2).reshape(rows, -1), suffix="left")
+    left = node.apply("Reshape", left, np.array([*[0] * (x.rank - 1), count, columns]), suffix="matrices")
+    right = node.apply("Unsqueeze", y, np.array([-1]), suffix="right")
+    product = node.apply("MatMul", left, right, suffix="products")
+    if node.has("bias"):
+        product = node.apply("Squeeze", product, np.array([-1]), suffix="sums")
+        node.become("Add", product, node.operand("bias"))
+    else:
+        node.become("Squeeze", product, np.array([-1]))

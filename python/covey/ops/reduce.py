@@ -148,7 +148,10 @@ def reduce_aten(node: TorchNode, operator: str) -> None:
 
 @from_torch("aten.max.dim", "aten.min.dim")
 def _extreme_aten(node: TorchNode) -> None:
-    """The values alone: where they are is what argmax says."""
+    """The values, and where they are."""
     x = node.activation("self")
-    operator = "ReduceMax" if node.op_type.startswith("aten.max") else "ReduceMin"
-    node.first_of(operator, x, np.array([node.axis("dim", x.rank)]), keepdims=int(node.flag("keepdim")))
+    largest = node.op_type.startswith("aten.max")
+    axis, keep = node.axis("dim", x.rank), int(node.flag("keepdim"))
+    node.become("ReduceMax" if largest else "ReduceMin", x, np.array([axis]), keepdims=keep)
+    places = node.apply("ArgMax" if largest else "ArgMin", x, axis=axis, keepdims=keep, suffix="places")
+    node.results = [node.result, places]
