@@ -10,10 +10,10 @@ Pooling = Literal["mean", "cls"]
 """How the states of all tokens become one: their mean over those that count, or the first one."""
 
 ENCODERS = (
-    "albert", "bert", "big_bird", "camembert", "clip_text_model", "data2vec-text", "deberta", "deberta-v2",
-    "distilbert", "electra", "ernie", "esm", "ibert", "layoutlm", "luke", "megatron-bert", "mobilebert", "modernbert",
-    "mpnet", "nystromformer", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "siglip_text_model",
-    "splinter", "squeezebert", "xlm-roberta", "xlm-roberta-xl",
+    "albert", "bert", "big_bird", "camembert", "clip_text_model", "convbert", "data2vec-text", "deberta", "deberta-v2",
+    "distilbert", "electra", "ernie", "esm", "funnel", "ibert", "layoutlm", "luke", "megatron-bert", "mobilebert",
+    "modernbert", "mpnet", "nystromformer", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
+    "siglip_text_model", "splinter", "squeezebert", "xlm-roberta", "xlm-roberta-xl",
 )  # fmt: skip
 TRANSLATORS = ("bart", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
 """Kinds that make a text of a text, of which the half that reads is wrapped."""
@@ -21,8 +21,9 @@ TRANSLATORS = ("bart", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
 DECODERS = (
     "apertus", "arcee", "biogpt", "bloom", "codegen", "cohere", "cohere2", "ctrl", "ernie4_5", "exaone4", "falcon",
     "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "granite",
-    "helium", "hunyuan_v1_dense", "llama", "mamba", "ministral", "mistral", "nemotron", "olmo", "olmo2", "olmo3",
+    "helium", "hunyuan_v1_dense", "llama", "mamba", "ministral", "mistral", "mpt", "nemotron", "olmo", "olmo2", "olmo3",
     "openai-gpt", "opt", "persimmon", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
+    "xglm",
 )  # fmt: skip
 TEXT = (*ENCODERS, *TRANSLATORS, *DECODERS)
 IMAGES = (

@@ -53,10 +53,7 @@ LISTED = LISTED_TEXT.split()
 input, which is refused; the vectors of Equal are all of whole numbers; those of RotaryEmbedding turn each sample by
 angles of its own.)"""
 
-REFUSED = ["LRN"]
-"""Operators that must be refused by their own reason."""
-
-TAKEN = IMPORTERS.keys() - {*REFUSED}
+TAKEN = IMPORTERS.keys()
 """Operators that Covey has some form of."""
 
 FEW_REASONS = 15
@@ -287,11 +284,6 @@ def main() -> int:
     amiss = list(wrong)
     if not options.only:
         amiss += [f"{operator} has no passing case" for operator in LISTED if not counts[operator]["pass"]]
-        for operator in REFUSED:
-            if not counts[operator]["unsupported"] or any(
-                "no secure form of the operator" in r for r in reasons[operator]
-            ):
-                amiss.append(f"{operator} is not refused by a reason of its own")
     for line in amiss:
         print(f"amiss: {line}")
     return 1 if amiss else 0
@@ -305,7 +297,7 @@ def _short(reason: str) -> str:
 
 def _print_table(counts: dict[str, Counter[str]], reasons: dict[str, Counter[str]], total: Counter[str]) -> None:
     print(f"{'operator':20} {'pass':>5} {'unsupported':>12} {'wrong':>6}  why unsupported, most often")
-    known = [*sorted([*LISTED, *REFUSED]), SEVERAL]
+    known = [*sorted(LISTED), SEVERAL]
     for operator in known:
         row = counts[operator]
         why = ", ".join(f"{reason} ({count})" for reason, count in reasons[operator].most_common(2))

@@ -126,6 +126,27 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "codegen": ("CodeGen", {**OLDER, "n_embd": 64, "n_head": 4, "rotary_dim": 8}),
     "cohere": ("Cohere", DECODES),
     "cohere2": ("Cohere2", {**DECODES, "sliding_window": 8}),
+    "convbert": (
+        "ConvBert", {**TEXTS, "embedding_size": 32, "head_ratio": 2, "conv_kernel_size": 3, "num_groups": 1},
+    ),
+    "funnel": (
+        "Funnel",
+        {
+            "vocab_size": WORDS, "d_model": 32, "n_head": 2, "d_head": 16, "d_inner": 48, "block_sizes": [1, 1],
+            "num_decoder_layers": 1, "pad_token_id": PADDING,
+        },
+    ),
+    "mpt": (
+        "Mpt",
+        {"d_model": 32, "n_heads": 2, "n_layers": 2, "max_seq_len": 40, "vocab_size": WORDS, "pad_token_id": PADDING},
+    ),
+    "xglm": (
+        "XGLM",
+        {
+            "vocab_size": WORDS, "d_model": 32, "ffn_dim": 48, "num_layers": 2, "attention_heads": 2,
+            "max_position_embeddings": 40, "pad_token_id": PADDING,
+        },
+    ),
     "data2vec-text": ("Data2VecText", TEXTS),
     "ernie4_5": ("Ernie4_5", HEADS),
     "esm": ("Esm", {**TEXTS, "position_embedding_type": "rotary", "mask_token_id": 4}),

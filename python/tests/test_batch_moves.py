@@ -34,6 +34,8 @@ CONSTANTS = {
     "heads": np.array([5, -1, 2, 2]),
     "joined": np.array([0, 0, -1]),
     "half": np.array(0.5),
+    "pairs": np.array([-1, 2, 2]),
+    "tokens": np.array([-1, 5, 4]),
     "three": np.array([3]),
     "six": np.array([6]),
 }
@@ -55,6 +57,20 @@ def sequence(nodes: Sequence[onnx.NodeProto], shape: Sequence[Any] = ("N", 5, 4)
 
 
 BACK: dict[str, list[onnx.NodeProto]] = {
+    "an einsum": [
+        swapped("x", "t"),
+        node("Einsum", "t", "w", to="h", equation="tbi,ij->tbj"),
+        swapped("h", "y"),
+    ],
+    "an einsum that brings it back": [
+        swapped("x", "t"),
+        node("Einsum", "t", "t", to="y", equation="ibd,jbd->bij"),
+    ],
+    "a softmax of merged rows": [
+        node("Reshape", "x", "pairs", to="p"),
+        node("Softmax", "p", to="s", axis=1),
+        node("Reshape", "s", "tokens", to="y"),
+    ],
     "a layer": [
         swapped("x", "t"),
         node("MatMul", "t", "w", to="h"),
@@ -239,6 +255,12 @@ def test_refusals(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
         covey.compile(build(), input_range=(-1, 1))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_einsum_over_samples() -> None:
+    nodes = [swapped("x", "t"), node("Einsum", "t", to="y", equation="tbi->ti")]
+    with pytest.raises(covey.UnsupportedError, match="its equation 'tbi->ti' mixes the samples of a batch"):
+        covey.compile(sequence(nodes), input_range=(-1, 1))
 
 
 def test_from_pytorch() -> None:

@@ -167,3 +167,16 @@ def test_a_sequence_in_front_is_refused() -> None:
     )
     with pytest.raises(covey.UnsupportedError, match=r"the batch would be its length.*batch_first=True"):
         covey.compile(proto, input_range=(-2, 2))
+
+
+def test_lengths_that_are_an_input() -> None:
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        helper.make_node("GRU", ["t", "w", "r", "", "lengths"], ["s"], name="the_node", hidden_size=2),
+        helper.make_node("Transpose", ["s"], ["y"], perm=[2, 0, 1, 3]),
+    ]
+    constants = {"w": np.full((1, 6, 3), 0.5), "r": np.full((1, 6, 2), 0.25)}
+    shapes = {"x": ["N", 4, 3], "lengths": ["N"]}
+    proto = builders.model(nodes, shapes, ["y"], constants, types={"lengths": onnx.TensorProto.INT32})
+    with pytest.raises(covey.UnsupportedError, match=r"'the_node' .*its sequences have lengths of their own"):
+        covey.compile(proto, input_range=(-1, 1))

@@ -78,7 +78,7 @@ MODELS: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
         lambda: builders.single("Conv", ["N", 1, 4, 4, 4, 4], {"w": np.ones((1, 1, 2, 2, 2, 2))}),
         "1-D, 2-D and 3-D convolution",
     ),
-    ("local response", lambda: builders.single("LRN", ["N", 3, 4, 4], size=3), "local response normalisation"),
+    ("third powers", lambda: builders.single("LpPool", ["N", 3, 4], kernel_shape=[2], p=3), "the norm of 3-th powers"),
     ("secret exponent", lambda: builders.single("Pow", ["N", 3], first=["x", "x"]), "exponent must be a constant"),
     ("several powers", lambda: builders.single("Pow", ["N", 3], {"e": np.array([4.0, 5, 6])}), "to the power 4, 5, 6"),
     ("power of a negative", lambda: builders.single("Pow", ["N", 3], {"e": np.array(0.3)}), "needs numbers at least 0"),

@@ -30,6 +30,12 @@ def written(start: Any, *assignments: tuple[Any, Any]) -> Any:
     return copy
 
 
+def turned(x: Any) -> Any:
+    """Points of an image, the same for every sample."""
+    turn = torch.tensor([[[0.8, 0.1, 0.2], [0.3, 0.9, 0.0]]]).expand(len(x), -1, -1)
+    return f.affine_grid(turn, [len(x), 1, 2, 5], align_corners=False)
+
+
 ALL = slice(None)
 
 # Of x: [N, 3, 4].
@@ -89,6 +95,16 @@ GROUPS: dict[str, dict[str, Function]] = {
         "clamp from below": lambda x: torch.clamp(x, min=torch.arange(4.0) / 4),
         "nan_to_num": lambda x: torch.nan_to_num(x + 1),
         "logaddexp": lambda x: torch.logaddexp(x, x * 0.5),
+    },
+    "truth values": {
+        "of truth values": lambda x: (x > 0).float().bool() * x,
+        "the opposite": lambda x: (1 - (x > 0).int()).bool() * x,
+        "of numbers": lambda x: (2 * x).int().bool() * x,
+        "of a choice": lambda x: torch.where(x > 0, 0.0, -3e38).bool() * x,
+        "the least": lambda x: torch.max(x * x, torch.tensor(torch.finfo(torch.float32).min)),
+    },
+    "points": {
+        "grid_sample": lambda x: f.grid_sample(x[:, None], turned(x), mode="bilinear", padding_mode="border"),
     },
     "moves": {
         "flip": lambda x: x.flip(1, -1),

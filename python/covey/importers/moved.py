@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.errors import NodeError, UnsupportedError
-from covey.importers import doubts, merged
+from covey.importers import doubts, merged, turned
 from covey.importers.doubts import MOVE_BACK, OF_ATTENTION, value_of
 from covey.importers.layouts import FIRST, Layout, Place, layout_of, reshaped
 from covey.importers.onnx_node import BATCH, IMPORTERS, Importer, OnnxNode, Scope, of_one_sample, well_formed
@@ -58,7 +58,10 @@ def _run_at(importer: Importer, operator: str, node: OnnxNode, place: Place | No
     moved = next((value for value in values if not value.batch_first), None)
     if moved is not None:
         handler = _HANDLERS.get(operator)
-        if handler is None or any(layout_of(value) != layout_of(moved) for value in values):
+        differ = operator != "Einsum" and any(layout_of(value) != layout_of(moved) for value in values)
+        if differ and operator in _LENGTHS and node.has(4) and not node.is_constant(4):
+            raise node.unsupported("its sequences have lengths of their own", "let all have one, and pad them outside")
+        if handler is None or differ:
             where = f"node '{node.scope.movers[moved.name][0]}' has moved the batch"
             way_out = f"{OF_ATTENTION}{MOVE_BACK}" if operator == "Attention" else MOVE_BACK
             raise node.unsupported(f"it reads {moved}, where {where}", way_out)
@@ -369,10 +372,10 @@ def _softmax(frame: Frame) -> None:
         if node.opset < 13 and axis not in (-1, last):
             raise frame.refused(f"it runs over the axes from {axis} on")
         axis = frame.behind(frame.axis(axis))
-    elif axis not in (-1, last) or frame.x.place == last:
+    elif node.opset < 13 and axis not in (-1, last):
         raise frame.refused(f"it runs over axis {axis}")
     else:
-        axis = -1
+        axis = frame.behind(frame.axis(axis))
     frame.become([node.scope.moved[frame.x.name]], frame.layout, axis=axis)
 
 
@@ -475,14 +478,17 @@ _REDUCTIONS = (
     "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
 
+_LENGTHS = ("GRU", "LSTM", "RNN")
+
 _HANDLERS: dict[str, Callable[[Frame], None]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
+    **dict.fromkeys(_LENGTHS, _recurrent),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_max),
     **dict.fromkeys(merged.LAYERS, merged.of_images),
     "BatchNormalization": merged.normalised,
     "Concat": _concat,
+    "Einsum": turned.einsum,
     "Expand": _expand,
     "Gather": _gather,
     "GatherElements": _gather_elements,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from covey.errors import UnsupportedError
 
-NORMALISE = "train the network with BatchNormalization in its place, which costs nothing at inference"
 ACTIVATE = "train or fine-tune the network with Relu, LeakyRelu or HardSwish in its place"
 FLOAT_MODEL = "export the floating-point model: Covey chooses fixed-point numbers itself"
 FLAT = "export the model without control flow (layers of Keras with unroll=True), for one size of input"
@@ -44,10 +43,9 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
     "use MatMul with a constant matrix of the transform": ("DFT", "STFT"),
     "use Swish and Mul": ("SwiGLU",),
     "use Mul of the parts that Split gives": ("CumProd",),
-    "use AveragePool or MaxPool": ("GlobalLpPool", "LpPool"),
     "use ConvTranspose or Resize": ("MaxUnpool", "Col2Im"),
     "use Conv, whose positions are fixed": ("DeformConv",),
-    "use Resize, whose positions are fixed": ("AffineGrid", "GridSample", "grid_sampler_2d", "MaxRoiPool", "RoiAlign"),
+    "use Resize, whose positions are fixed": ("AffineGrid", "MaxRoiPool", "RoiAlign"),
     "use Cast": ("CastLike", "BitCast"),
     "train the network without it: BatchNormalization in the place of a normalisation, Relu or HardSwish in that of an "
     "activation": ("var",),

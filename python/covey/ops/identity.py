@@ -13,12 +13,12 @@ import onnx
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import DType, Value
-from covey.ops.comparison import Equal, Not
 from covey.ops.counting import counted, is_whole
 from covey.ops.floor import Floor
 from covey.ops.number import Number
 from covey.ops.relu import Relu
 from covey.ops.sub import Sub
+from covey.ops.truth import unlike_zero
 from covey.ops.whole_numbers import Truth
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
@@ -57,16 +57,13 @@ def _cast(node: OnnxNode) -> None:
         node.note("dropped: the result's owner takes the sign of the score")
         return
     if x.dtype is DType.FLOAT and target == onnx.TensorProto.BOOL:
-        zero = node.parameter(np.array(0.0), f"{node.outputs[0]}.zero")
-        equal = node.emit(Equal(), [x, zero], output=f"{node.outputs[0]}.equal", dtype=DType.BOOL)
-        node.emit(Not(), [equal], dtype=DType.BOOL)
-        node.note("whether it is not 0: two comparisons")
+        unlike_zero(node, x)
         return
     if x.dtype is DType.FLOAT and target in _INTEGERS and not is_whole(node.scope.graph, x.name):
         _toward_zero(node, x)
         return
     if target not in (_FLOATS | _INTEGERS if x.dtype is DType.FLOAT else _INTEGERS):
-        way_out = "cast to float, int32, int64 or, of whole numbers of an input, bool"
+        way_out = "cast to float, int32, int64 or bool"
         raise node.unsupported(f"it casts to {onnx.TensorProto.DataType.Name(target)}", way_out)
     node.alias(x)
     node.note("removed: every value is fixed-point")
@@ -140,7 +137,8 @@ def _to_aten(node: TorchNode) -> None:
         node.become("Cast", x, to=onnx.TensorProto.INT64)
         return
     if target is not x.dtype and target is not DType.INDEX:
-        raise node.unsupported(f"it casts to {dtype}", "only casts to real and whole numbers are supported")
+        node.become("Cast", x, to=onnx.TensorProto.BOOL)
+        return
     node.alias(x)
     node.note("removed: every value is fixed-point")
 
@@ -149,6 +147,9 @@ def _to_aten(node: TorchNode) -> None:
 def _type_as_aten(node: TorchNode) -> None:
     x, other = node.activation("self"), node.argument("other")
     kind = other.dtype if isinstance(other, Value) else DType.FLOAT if other.array.dtype.kind == "f" else DType.INDEX
+    if kind is DType.FLOAT and x.dtype is not kind:
+        node.become("Cast", x, to=onnx.TensorProto.FLOAT)
+        return
     if kind is not x.dtype and not (kind is DType.INDEX and counted(node.scope.graph, x.name) is not None):
         raise node.unsupported("it casts to another type", "only casts between floating types are supported")
     node.alias(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +64,10 @@ def _index_aten(node: TorchNode) -> None:
     x = node.activation("self")
     indices = [None if entry is None else _index(node, entry) for entry in node.argument("indices")]
     # Two samples say what becomes of each: what is read of the first, and whether the second is like it.
-    samples = np.arange(2 * x.size).reshape(2, *x.shape)
+    # A batch that is merged with other dimensions is one of more samples.
+    rest = x.dims(1)[1:] if x.place == 0 else [*x.shape]
+    size = prod(rest)
+    samples = np.arange(2 * size).reshape(2, *rest)
     batch = indices[0]
     if batch is not None:
         indices[0] = samples_of = _two_samples(batch)
@@ -76,11 +80,11 @@ def _index_aten(node: TorchNode) -> None:
         first, second = samples[tuple(slice(None) if entry is None else entry for entry in indices)]
     except (IndexError, ValueError):
         raise node.unsupported(f"its indices do not lie in {x}, or move its batch", "repair the model") from None
-    if not np.array_equal(first + x.size, second):
+    if not np.array_equal(first + size, second):
         raise node.unsupported(f"it picks samples of {x}", "keep the batch first and whole")
     if first.ndim == 0:
         raise node.unsupported(f"it leaves no dimension of {x} but the batch", "take a slice of one element")
-    if np.array_equal(first.ravel(), np.arange(x.size)):
+    if np.array_equal(first.ravel(), np.arange(size)):
         node.become("Reshape", x, np.array([0, *first.shape]))
         return
     source = node.apply("Reshape", x, np.array([0, -1]), suffix="flat")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from covey._proto import program_pb2 as pb
-from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.onnx_node import LEAST, OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, broadcast
@@ -90,6 +91,7 @@ def _chain(node: OnnxNode, op: Extreme) -> None:
     operands = [
         node.beside(index, f"operand {index}", activation) if node.is_constant(index) else node.activation(index)
         for index in range(len(node.inputs))
+        if not (node.is_constant(index) and _beyond(node.constant(index, "operand"), op))
     ]
     # Activations first: every pair then has one.
     operands.sort(key=lambda value: not value.batched)
@@ -104,6 +106,13 @@ def _chain(node: OnnxNode, op: Extreme) -> None:
         name = f"{node.outputs[0]}.{count}" if rest else None
         operands = [*rest, node.emit(op, [first, second], output=name)]
         operands.sort(key=lambda value: not value.batched)
+
+
+def _beyond(constant: npt.NDArray[Any], op: Extreme) -> bool:
+    """Whether a constant is the end of all floating-point numbers, which is never the result."""
+    if constant.ndim or constant.dtype.kind != "f":
+        return False
+    return bool(constant <= LEAST if op.largest else constant >= -LEAST)
 
 
 @from_torch("aten.maximum.default", "aten.max.other")

@@ -69,8 +69,15 @@ class Mul(Op):
             operands,
             shape=low.graph.values[node.output].shape,
             scale=sum(operand.scale for operand in operands),
-            interval=self.interval(*(operand.interval for operand in operands)),
+            interval=self._product(
+                *(operand.interval for operand in operands), square=node.inputs[0] == node.inputs[1]
+            ),
         )
+
+    def _product(self, x: Interval, y: Interval, *, square: bool) -> Interval:
+        """Where the result lies; a square is not negative."""
+        product = self.interval(x, y)
+        return Interval(np.maximum(product.low, 0.0), product.high) if square else product
 
 
 @from_onnx("Mul")
