@@ -74,10 +74,10 @@ def test_refusals() -> None:
     assert "encode texts as numbers" in str(covey.check(model(texts)).errors[0])
     double = ml("OneHotEncoder", cats_int64s=[1, 1])
     assert "not all different" in str(covey.check(model(double)).errors[0])
-    # Read by another operator as well, a Cast to whole numbers is one.
+    # Read by another operator as well, a Cast to whole numbers takes them.
     cast = helper.make_node("Cast", ["x"], ["c"], name="cast", to=TensorProto.INT64)
     encoder, negated = ml("OneHotEncoder", "c", "e", cats_int64s=[1, 2]), helper.make_node("Neg", ["c"], ["y"])
-    assert "it casts to INT64" in str(covey.check(model(cast, encoder, negated)).errors[0])
+    assert covey.check(model(cast, encoder, negated)).notes[0].text.startswith("the floors")
 
 
 def pipelines() -> dict[str, Any]:

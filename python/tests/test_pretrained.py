@@ -109,6 +109,20 @@ def test_a_module_is_compiled(case: str) -> None:
         np.testing.assert_allclose(where_counted(got, inputs), where_counted(due, inputs), atol=2e-4)
 
 
+def test_several_choices() -> None:
+    """Their dimension is merged with the batch, mask and all."""
+    torch.manual_seed(0)
+    module = transformers.BertForMultipleChoice(transformers.BertConfig(**SIZES))
+    texts_of = np.random.default_rng(2).integers(2, WORDS, (4, 3, LENGTH))
+    counted = (np.arange(LENGTH) < np.random.default_rng(3).integers(2, LENGTH + 1, (4, 3, 1))).astype(np.int64)
+    inputs = {"input_ids": texts_of, "attention_mask": counted}
+    graph = rewritten(Two(module), {name: array[:2] for name, array in inputs.items()})
+    arrays = zip(graph.inputs, (array.astype(np.float64) for array in inputs.values()), strict=True)
+    (got,) = reference.outputs(graph, dict(arrays))
+    np.testing.assert_allclose(got, results(module, inputs)[0], atol=2e-4)
+    assert graph.truths == {"counted"}
+
+
 @pytest.mark.parametrize("case", ["bert for classes", "llama"])
 def test_a_program_is_private(case: str) -> None:
     compiled = covey.from_pretrained(model(case), sequence=LENGTH, calibration=texts(), max_error=0.01)

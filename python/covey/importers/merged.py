@@ -1,4 +1,4 @@
-"""Layers of images whose batch the model has merged with heads or windows: as on images of as many more channels."""
+"""Layers whose batch the model has merged with heads, windows or choices: as on as many more channels, or heads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from covey.importers.doubts import MOVE_BACK, OF_ATTENTION, value_of
 from covey.importers.onnx_node import BATCH, IMPORTERS, OnnxNode
 
 if TYPE_CHECKING:
@@ -58,6 +59,34 @@ def normalised(frame: Frame) -> None:
     source = node.scope.moved[frame.x.name]
     product = _emit(frame, "Mul", [source, frame.constant(factors)], {})
     frame.become([product, frame.constant(summands)], frame.layout, operator="Add")
+
+
+def attention(frame: Frame) -> None:
+    """Attention of [N * copies, heads, ..]: that of [N, copies * heads, ..]."""
+    node, x = frame.node, frame.x
+    if x.merged == 1 or x.place != 0 or x.at != 0 or x.rank != 4 or node.inputs[0] != x.name:
+        where = f"node '{node.scope.movers[x.name][0]}' has moved the batch"
+        raise node.unsupported(f"it reads {x}, where {where}", f"{OF_ATTENTION}{MOVE_BACK}")
+    parts, (heads, *_) = x.shape[: x.merged - 1], x.shape[x.merged - 1 :]
+    copies, inputs = prod(parts), []
+    for name in node.inputs:
+        value = value_of(node.scope, name)
+        if value is None:
+            shape = node.scope.constants[name].shape if name else ()
+            if len(shape) > 2 and prod(shape[:-2]) > 1:
+                raise frame.refused("its constant mask differs between heads or rows")
+            inputs.append(name)
+            continue
+        source, (of, *rest) = node.scope.moved[value.name], value.shape[x.merged - 1 :]
+        if of == 1 < heads:  # a mask of all heads
+            every = frame.constant(np.array([1, *parts, heads, *rest]))
+            source, of = _emit(frame, "Expand", [source, every], {}), heads
+        inputs.append(_reshaped(frame, source, (copies * of, *rest)))
+    result = _emit(frame, "Attention", inputs, node.attributes)
+    made = node.scope.activation(result)
+    assert made is not None
+    shape = [BATCH, *parts, heads, *made.shape[1:]]
+    frame.become([result, frame.constant(np.array(shape))], frame.layout, operator="Reshape")
 
 
 def _repeated(array: npt.NDArray[Any], copies: int) -> npt.NDArray[Any]:

@@ -486,6 +486,7 @@ _HANDLERS: dict[str, Callable[[Frame], None]] = {
     **dict.fromkeys(_LENGTHS, _recurrent),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_max),
     **dict.fromkeys(merged.LAYERS, merged.of_images),
+    "Attention": merged.attention,
     "BatchNormalization": merged.normalised,
     "Concat": _concat,
     "Einsum": turned.einsum,

@@ -232,7 +232,9 @@ def _attention_aten(node: TorchNode) -> None:
         raise node.unsupported("it is in training mode", "call eval() on the module before exporting it")
     operands = [node.activation(name) for name in ("query", "key", "value")]
     mask = node.argument("attn_mask")
-    if all(operand.merged > 1 for operand in operands):
+    q, k, _ = operands
+    public = not node.flag("is_causal") and not isinstance(mask, Value)
+    if public and all(operand.merged > 1 for operand in operands) and q.dims(BATCH)[1] == k.dims(BATCH)[1]:
         _in_steps(node, *operands)
         return
     options = {"is_causal": int(node.flag("is_causal"))}
@@ -248,11 +250,8 @@ def _attention_aten(node: TorchNode) -> None:
 
 
 def _in_steps(node: TorchNode, q: Value, k: Value, v: Value) -> None:
-    """Where the batch is merged with windows: products, sums and Softmax."""
+    """Where the batch is merged with windows, whose masks may differ: products, sums and Softmax."""
     mask = node.argument("attn_mask")
-    if node.flag("is_causal") or isinstance(mask, Value) or q.dims(BATCH)[1] != k.dims(BATCH)[1]:
-        node.give("Attention", q, k, v)  # refused, with the node that moved the batch
-        return
     scale = node.number("scale") if node.has("scale") else q.dims(BATCH)[-1] ** -0.5
     turned = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
     product = node.apply("MatMul", q, node.apply("Transpose", k, perm=turned, suffix="turned_key"), suffix="product")
