@@ -72,8 +72,8 @@ def attention(frame: Frame) -> None:
     for name in node.inputs:
         value = value_of(node.scope, name)
         if value is None:
-            shape = node.scope.constants[name].shape if name else ()
-            if len(shape) > 2 and prod(shape[:-2]) > 1:
+            sizes = node.scope.constants[name].shape if name else ()
+            if len(sizes) > 2 and prod(sizes[:-2]) > 1:
                 raise frame.refused("its constant mask differs between heads or rows")
             inputs.append(name)
             continue
