@@ -17,8 +17,8 @@ from covey.ops.comparison import below_zero, negated
 from covey.ops.distances import SquaredDistances
 from covey.ops.gather import MOST_INDICES
 from covey.ops.mul import Mul
+from covey.ops.number import Number
 from covey.ops.sub import Sub
-from covey.ops.whole_numbers import Number
 from covey.steps import in_shape_of_result, interim
 
 USUAL = 16.0
