@@ -199,9 +199,11 @@ def _keep_owner(path: Path, before: os.stat_result, stream: BinaryIO) -> None:
     try:
         os.fchown(stream.fileno(), before.st_uid, before.st_gid)
     except OSError:
+        ours = new.st_uid == before.st_uid
+        way_out = "as root, or chgrp it to a group of yours" if ours else "as that user or as root"
         raise CoveyError(
             f"'{path}' belongs to user {before.st_uid} and group {before.st_gid} and could not stay theirs: run this "
-            f"as that user or as root; it is unchanged"
+            f"{way_out}; it is unchanged"
         ) from None
 
 

@@ -190,6 +190,12 @@ def settings(
     return found
 
 
+def _exact_ones(settings: Mapping[str, Setting]) -> list[str]:
+    """A note where comparisons are approximate in some of the protocols alone."""
+    exact = [name for name, (_, options) in settings.items() if "key_bits" not in options]
+    return [f"{' and '.join(exact)}: exact, without key bits"] if 0 < len(exact) < len(settings) else []
+
+
 def side_by_side(
     models: Sequence[Model], settings: Mapping[str, Setting], batch: int, round_bits: int
 ) -> CostComparison:
@@ -205,7 +211,7 @@ def side_by_side(
         rings={name: model.program.ring for name, model in named.items()},
         multiplications={name: multiplications(model.program) for name, model in named.items()},
         costs=costs,
-        notes=[model.note for model in models if model.note is not None],
+        notes=[*(model.note for model in models if model.note is not None), *_exact_ones(settings)],
     )
 
 

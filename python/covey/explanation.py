@@ -155,8 +155,8 @@ def explanation(
     reveals = what_a_run_reveals(program, round_bits)
     if options.get("key_bits") is not None:
         reveals.append(
-            f"to the result's owner: more of weights and of values in between, if an input repeats, as comparisons "
-            f"read {options['key_bits']} bits and masks decide which results near 0 are wrong"
+            f"to the result's owner: more of the weights if an input repeats, as comparisons read "
+            f"{options['key_bits']} bits and masks decide errors near 0"
         )
     if exposure := plan["exposure"]:
         reveals.append(
@@ -231,7 +231,7 @@ def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
     if program.calibrated:
         lines.append(
             f"bounds of {len(program.calibrated)} nodes come from calibration data; an input beyond them gives a wrong "
-            f"result, not a leak"
+            f"result, which masks may decide: repeats tell its owner more"
         )
     if certificate.of(program) is not None:
         lines.append("to every party: the accuracy record, with what its data are called and how many they are")

@@ -127,6 +127,7 @@ class Parties:
         self._sessions: WeakSet[Session] = WeakSet()
         self._session: tuple[str, Session] | None = None
         self._used = 0.0
+        self._lock = threading.RLock()
         self._process = self._opener = os.getpid()
         """Which process started the parties, and which opened the session: a fork ends neither."""
 
@@ -201,15 +202,16 @@ class Parties:
             from covey.clear import run_clear
 
             return run_clear(loaded, inputs)
-        self.share(loaded, progress)
-        session = self._open(loaded)
-        try:
-            return session.infer_split(inputs, at_once=at_once, phase=phase, progress=progress)
-        except BaseException:
-            self._drop_session()
-            raise
-        finally:
-            self._used = time.monotonic()
+        with self._alone():
+            self.share(loaded, progress)
+            session = self._open(loaded)
+            try:
+                return session.infer_split(inputs, at_once=at_once, phase=phase, progress=progress)
+            except BaseException:
+                self._drop_session()
+                raise
+            finally:
+                self._used = time.monotonic()
 
     def portions(self, model: Model, samples: int, at_once: int | None = None) -> list[int]:
         """Samples of each run that `run` makes of so many."""
@@ -232,10 +234,11 @@ class Parties:
             from covey.clear import ClearSession
 
             return ClearSession(loaded)
-        self.share(loaded, progress)
-        session = self._opened(loaded)
-        session.on_serving = self._drop_session
-        self._sessions.add(session)
+        with self._alone():
+            self.share(loaded, progress)
+            session = self._opened(loaded)
+            session.on_serving = self._drop_session
+            self._sessions.add(session)
         return session
 
     def share(self, model: Source, progress: Progress | None = None) -> None:
@@ -249,17 +252,26 @@ class Parties:
         program, weights = loaded.program.hash, loaded.weights
         if not self.names:
             return
-        if program in self._shared and (weights is None or weights.checksum == self._shared[program]):
-            return
-        from covey.client import Client
+        with self._alone():
+            if program in self._shared and (weights is None or weights.checksum == self._shared[program]):
+                return
+            if self._process != os.getpid():
+                raise CoveyError(
+                    f"'{loaded.program.name}' has other weights here than the process that started the parties shared: "
+                    f"share them there, before it forks"
+                )
+            from covey.client import Client
 
-        Client(self.owner_config).share_weights(
-            loaded.program, loaded.need_weights(), protocol=self.protocol, progress=progress
-        )
-        self._shared[program] = loaded.need_weights().checksum
-        if self._session is not None and self._session[0] == program:
-            # It goes on with the weights that it began with.
-            self._drop_session()
+            checksum = loaded.need_weights().checksum
+            if self._session is not None and self._session[0] == program:
+                # It goes on with the weights that it began with.
+                self._drop_session()
+            # Which weights the parties have is not known if this ends before its time.
+            self._shared.pop(program, None)
+            Client(self.owner_config).share_weights(
+                loaded.program, loaded.need_weights(), protocol=self.protocol, progress=progress
+            )
+            self._shared[program] = checksum
 
     def preprocess(
         self, model: Model, batch: int, count: int = 1, *, stored: bool = False, progress: Progress | None = None
@@ -271,10 +283,20 @@ class Parties:
         """
         if not self.names:
             return None
-        self.share(model, progress)
-        session = self._open(model)
-        make = session.fill_store if stored else session.preprocess
-        return make(batch, count, progress=progress)
+        with self._alone():
+            self.share(model, progress)
+            session = self._open(model)
+            make = session.fill_store if stored else session.preprocess
+            return make(batch, count, progress=progress)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other thread shares weights or runs meanwhile: its weights may be others for the same program."""
+        if self._opener != os.getpid():
+            # In a fork the session and what the lock says are the parent's.
+            self._session, self._lock, self._opener = None, threading.RLock(), os.getpid()
+        with self._lock:
+            yield
 
     def _opened(self, model: Model) -> Session:
         from covey.client import Client
@@ -284,8 +306,6 @@ class Parties:
     def _open(self, model: Model) -> Session:
         """The session of runs that are no sequence; one is open at a time."""
         idle = time.monotonic() - self._used > IDLE_SECONDS
-        if self._opener != os.getpid():
-            self._session, self._opener = None, os.getpid()
         if self._session is not None and (idle or self._session[0] != model.program.hash):
             self._drop_session()
         self._used = time.monotonic()

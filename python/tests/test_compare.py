@@ -196,7 +196,9 @@ def test_products_within_softmax_are_no_linear_layer() -> None:
 
 
 def test_key_bits_are_for_protocols_that_take_them(compiled: list[covey.Compiled]) -> None:
-    exact, read = (covey.compare(compiled[:1], ["trio", "quad"], key_bits=bits).rows() for bits in (None, 8))
+    costs = [covey.compare(compiled[:1], ["trio", "quad"], key_bits=bits) for bits in (None, 8)]
+    assert [cost.notes for cost in costs] == [[], ["quad: exact, without key bits"]]
+    exact, read = (cost.rows() for cost in costs)
     assert read[0]["non_linear_bytes"] < exact[0]["non_linear_bytes"]
     assert read[1] == exact[1]
     with pytest.raises(covey.OptionError, match="masks, which quad refuses: leave it out"):

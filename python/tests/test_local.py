@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -387,6 +388,28 @@ def test_models_of_one_program_have_their_own_weights() -> None:
         assert (session.infer(x).integers["y"] == due.integers["y"]).all()
 
 
+def test_threads_and_interrupts_mix_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    models, x = [linear_model(0), linear_model(1)], np.random.default_rng(2).uniform(-1, 1, (2, 3))
+    due = [run_clear(load(model), x).integers["y"] for model in models]
+    assert (due[0] != due[1]).any()
+    shared = covey.Client.share_weights
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        shared(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with covey.local("trio") as parties, ThreadPoolExecutor(2) as threads:
+        order = [0, 1, 1, 0, 1, 0]
+        results = threads.map(lambda index: parties.run(models[index], x).integers["y"], order)
+        assert all((result == due[index]).all() for index, result in zip(order, results, strict=True))
+        parties.run(models[0], x)
+        with monkeypatch.context() as patch:
+            patch.setattr(covey.Client, "share_weights", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                parties.run(models[1], x)
+        assert (parties.run(models[0], x).integers["y"] == due[0]).all()
+
+
 def test_a_fork_has_sessions_of_its_own() -> None:
     model, x = linear_model(0), np.ones((1, 3))
 
@@ -397,6 +420,10 @@ def test_a_fork_has_sessions_of_its_own() -> None:
             pipe.send(str(error))
         session.close()
         pipe.send(parties.run(model, x).integers["y"])
+        try:
+            parties.run(linear_model(1), x)
+        except covey.CoveyError as error:
+            pipe.send(str(error))
         parties.close()
 
     context = multiprocessing.get_context("fork")
@@ -408,6 +435,7 @@ def test_a_fork_has_sessions_of_its_own() -> None:
         child.start()
         assert ours.poll(60) and "belongs to the process that forked this one: open another here" in ours.recv()
         assert ours.poll(60) and (ours.recv() == due).all()
+        assert ours.poll(60) and "share them there, before it forks" in ours.recv()
         child.join(30)
         assert child.exitcode == 0
         # Ours are as they were.

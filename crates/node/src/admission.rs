@@ -71,8 +71,11 @@ pub(crate) fn admit(party: &Party, client: &mut Connection, request: &Infer) -> 
             Proceed::Proceed => {
                 let mut reservation =
                     reservation.ok_or_else(|| Failure::refused("broke the format: a session without a place"))?;
-                if !party.current().client(&client.fingerprint()).is_some_and(|client| client.infer) {
-                    return Err(Failure::refused("the right to infer here was taken back while the session waited"));
+                let current = party.current();
+                let rights = current.client(&client.fingerprint());
+                let approximate = request.terms.options.key_bits.is_some();
+                if !rights.is_some_and(|client| client.infer && (client.approximate || !approximate)) {
+                    return Err(Failure::refused("the right to open it was taken back while it waited"));
                 }
                 if waited {
                     // Weights may be other ones by now.

@@ -1,7 +1,7 @@
 //! The clients' side: sharing weights, sessions with the parties, asking how the parties are.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use covey_client::{ClientConfig, ClientError, Inferences, Progress, Resumption, SessionOptions, Waiting};
 use covey_data_owner::OwnSession;
@@ -21,6 +21,9 @@ use crate::program::{Program, Weights};
 use crate::run::{inputs_of, outputs_to};
 use crate::work::{Reporter, attended, detached};
 
+/// Held while weights are shared.
+static UPLOAD: Mutex<()> = Mutex::new(());
+
 /// Shares `weights` of `program` with the parties that the file `config` names. Returns JSON: program and bytes by party.
 #[pyfunction]
 #[pyo3(signature = (config, program, weights, protocol = "trio", progress = None))]
@@ -36,6 +39,8 @@ pub(crate) fn share_weights(
     let (program, weights) = (program.0.clone(), weights.0.clone());
     keep_secrets_from_dumps();
     attended(py, progress, move |reporter| {
+        // One that was interrupted goes on, and must not end after a later one.
+        let _alone = UPLOAD.lock().unwrap_or_else(PoisonError::into_inner);
         let config = ClientConfig::read(config)?;
         let mut progress = |done, total| reporter.report(done, total, "sharing weights");
         let report = covey_client::share_weights(&config, &program, &weights, protocol, &mut progress)?;

@@ -7,11 +7,15 @@ use covey_ring::Ring;
 
 use crate::session::{Unsupported, served};
 
-/// Whether an output is rounded for clients whose outputs lose bits: all are but class numbers, wherever they were moved, and truth values.
+/// Bits of whole numbers that stay as they are: places, counts and truth values, which would lose their meaning, tell no more.
+const WHOLE_BITS: u32 = 12;
+
+/// Whether an output is rounded for clients whose outputs lose bits: all are but class numbers, wherever they were moved, and small whole
+/// numbers.
 pub fn loses_bits(program: &Program, output: ValueId) -> bool {
     let value = program.value(output);
-    let truth = value.scale == 0 && value.bound.bits <= 1;
-    !truth && !is_class(program, output)
+    let small = value.scale == 0 && value.bound.bits <= WHOLE_BITS;
+    !small && !is_class(program, output)
 }
 
 /// Whether a value is of numbers of classes, which lose their meaning if rounded.
