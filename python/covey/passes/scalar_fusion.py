@@ -58,33 +58,42 @@ def fuse_scalar_functions(graph: Graph) -> None:
 
 
 def _fuse(graph: Graph, last: Node) -> None:
-    """The fewest nodes before `last`, and with it, that are a known function of one value."""
+    """The fewest nodes before `last`, and with it, that are a known function of one value.
+
+    A falling sigmoid is looked past: of what is negated before, it is a sigmoid.
+    """
     order = {node.output: index for index, node in enumerate(graph.nodes)}
     group: list[Node] = []
     frontier = {last.output}
+    found: tuple[Function, list[Node], str] | None = None
     while len(group) < MOST_NODES:
         # What is computed last is taken apart first: the others may be what it reads.
         latest = max(frontier, key=lambda name: order.get(name, -1))
         node = graph.nodes[order[latest]] if latest in order else None
         if node is None or not isinstance(node.op, ELEMENTWISE) or not _single_constants(graph, node):
-            return
+            break
         if node is not last and (
             latest in graph.outputs
             or any(all(reader is not each for each in group) for reader in graph.consumers(latest))
         ):
-            return
+            break
         group.append(node)
         frontier = (frontier - {latest}) | {name for name in node.inputs if name not in graph.parameters}
         if len(frontier) == 1 and len(group) > 1 and any(isinstance(each.op, Scalar) for each in group):
             (root,) = frontier
             function = _known(_values(graph, group, root))
             if function is not None and graph.values[root].shape == graph.values[last.output].shape:
-                graph.remove(group)
-                made = Node(last.name, last.source_op, Scalar(function), [root], last.output)
-                graph.nodes.insert(order[last.output] + 1 - len(group), made)
-                for each in group:
-                    graph.note(each, str(function) if each is last else f"part of {last.name}: {function}")
-                return
+                found = (function, list(group), root)
+                if function != functions.FALLING_SIGMOID:
+                    break
+    if found is None:
+        return
+    function, group, root = found
+    graph.remove(group)
+    made = Node(last.name, last.source_op, Scalar(function), [root], last.output)
+    graph.nodes.insert(order[last.output] + 1 - len(group), made)
+    for each in group:
+        graph.note(each, str(function) if each is last else f"part of {last.name}: {function}")
 
 
 def _single_constants(graph: Graph, node: Node) -> bool:
