@@ -47,6 +47,28 @@ def test_trees_take_it_as_they_take_nan(hidden: bool) -> None:
     assert entry["high"] == MISSING
 
 
+def test_hidden_nodes_do_not_say_how_they_take_it() -> None:
+    """Forests of one shape, of other features and sides, have one program."""
+    programs = []
+    for turn in range(2):
+        proto = forest()
+        features, sides = (
+            next(each for each in proto.graph.node[0].attribute if each.name == name).ints
+            for name in ("nodes_featureids", "nodes_missing_value_tracks_true")
+        )
+        for index in range(len(features)):
+            features[index] = (features[index] + turn) % 4
+            sides[index] = (sides[index] + turn) % 2
+        programs.append(
+            [
+                covey.compile(proto, calibration=holed(), missing=MISSING, hide_features=hidden).program_bytes
+                for hidden in (False, True)
+            ]
+        )
+    (plain, hidden), (other_plain, other_hidden) = programs
+    assert plain != other_plain and hidden == other_hidden
+
+
 def test_a_scaler_before_trees() -> None:
     proto, data = forest(), holed()
     scaler = helper.make_node("Scaler", ["x"], ["s"], name="s", domain=ensembles.ML, offset=[0.5], scale=[2.0])

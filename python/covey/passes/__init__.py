@@ -77,7 +77,7 @@ def rewrite(
     fold_input_scaling(graph)
     fold_into_thresholds(graph)
     if missing is not None:
-        errors += take_missing(graph, missing)
+        errors += take_missing(graph, missing, hidden)
     if not keep_bn:
         sink_scales(graph)
     if drop_channels:

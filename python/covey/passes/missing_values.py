@@ -43,8 +43,11 @@ def fill_in(graph: Graph, missing: int | None) -> None:
         graph.note(node, "a comparison and a product for each feature")
 
 
-def take_missing(graph: Graph, missing: int) -> list[NodeError]:
-    """Let trees take the number for what is missing; returns the errors of nodes that would take it for a feature."""
+def take_missing(graph: Graph, missing: int, hidden: bool = False) -> list[NodeError]:
+    """Let trees take the number for what is missing; returns the errors of nodes that would take it for a feature.
+
+    With `hidden`, the program does not say how any node takes it.
+    """
     errors: list[NodeError] = []
     waiting, seen = list(graph.inputs), set[int]()
     while waiting:
@@ -56,7 +59,7 @@ def take_missing(graph: Graph, missing: int) -> list[NodeError]:
             if isinstance(node.op, Gather | Reshape | Concat):
                 waiting.append(node.output)
             elif isinstance(node.op, Below):
-                _let_take(graph, node, node.op, missing)
+                _let_take(graph, node, node.op, missing, hidden)
             elif not _fills_in(graph, node, name):
                 reason = f"it would take {missing} for a feature"
                 way_out = "put a SimpleImputer before it, or leave out what stands for missing features"
@@ -71,16 +74,21 @@ def _fills_in(graph: Graph, node: Node, name: str) -> bool:
     return isinstance(node.op, Where) and node.inputs[1] == name
 
 
-def _let_take(graph: Graph, node: Node, op: Below, missing: int) -> None:
+def _let_take(graph: Graph, node: Node, op: Below, missing: int, hidden: bool) -> None:
     thresholds = graph.parameters[node.inputs[1]]
     # Thresholds at or above the number ask whether the feature is there.
     above = thresholds >= missing
     closed = np.array(op.closed) & ~above
-    needed = sorted({feature for feature, below in zip(op.features, op.missing, strict=True) if below})
-    there = tuple(
-        needed.index(feature) + 1 if below else 0 for feature, below in zip(op.features, op.missing, strict=True)
-    )
-    limits = np.concatenate([np.minimum(thresholds, missing), np.full(len(needed), float(missing))])
+    sides = list(zip(op.features, op.missing, strict=True))
+    if hidden:
+        # Each node asks for itself, and one that does without asks for more than the number: that is always there.
+        needed, there = list(op.features), tuple(range(1, len(sides) + 1))
+        limits = np.array([float(missing if below else missing + 1) for _, below in sides])
+    else:
+        needed = sorted({feature for feature, below in sides if below})
+        there = tuple(needed.index(feature) + 1 if below else 0 for feature, below in sides)
+        limits = np.full(len(needed), float(missing))
+    limits = np.concatenate([np.minimum(thresholds, missing), limits])
     node.op = replace(
         op,
         features=(*op.features, *needed),
