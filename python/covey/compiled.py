@@ -285,9 +285,9 @@ def prepare(
     if calibration is None and input_range is None and example_inputs is not None:
         calibration = _by_name(example_inputs, graph)
     samples = data.read_samples(calibration, graph, missing=missing) if calibration is not None else None
-    if samples is not None and is_sklearn(path_or_model):
-        check_results(path_or_model, graph, samples, missing)
     ranges, sources = _input_ranges(graph, input_range, samples)
+    if is_sklearn(path_or_model):
+        check_results(path_or_model, graph, samples or data.drawn(graph, ranges), missing)
     if missing is not None:
         ranges, sources = data.with_missing(missing, ranges, sources)
     if samples is not None:

@@ -94,6 +94,12 @@ def ranges_of_samples(graph: Graph, samples: Mapping[str, Array]) -> dict[str, t
     return ranges
 
 
+def drawn(graph: Graph, ranges: Mapping[str, tuple[float, float]], count: int = 64) -> dict[str, Array]:
+    """So many samples of floating-point inputs, evenly from their ranges."""
+    rng = np.random.default_rng(0)
+    return {name: rng.uniform(*span, (count, *graph.values[name].shape)) for name, span in ranges.items()}
+
+
 def with_missing(
     missing: int, ranges: dict[str, tuple[float, float]], sources: dict[str, str]
 ) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:

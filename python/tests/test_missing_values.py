@@ -141,3 +141,13 @@ def test_models_predict_as_scikit_learn_does(model: Any) -> None:
     with covey.local(protocol="clear") as parties:
         (got,) = parties.run(compiled, np.nan_to_num(data[300:400], nan=10_000)).outputs.values()
     np.testing.assert_allclose(got, model.predict_proba(data[300:400]), atol=2e-3)
+
+
+def test_trees_within_other_models_are_refused_where_their_sides_are_lost() -> None:
+    """Also where calibration data hold no NaN, or there are none."""
+    data, targets = datasets.load_breast_cancer(return_X_y=True)
+    holes = np.where(np.random.default_rng(0).random(data.shape) < 0.3, np.nan, data)
+    model = ensemble.BaggingClassifier(tree.DecisionTreeClassifier(max_depth=4), 4, random_state=0).fit(holes, targets)
+    for options in ({"calibration": data}, {"input_range": (0, 5000)}):
+        with pytest.raises(covey.ModelError, match="that skl2onnx converts gives another result"):
+            covey.compile(model, missing=10_000, **options)

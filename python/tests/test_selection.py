@@ -145,6 +145,15 @@ REFUSED: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], str]] = {
         {"table": spread(3, 2)},
         "'g' (Gather): its indices 'i' are from 0 to 3, and there are 3 elements; clip them",
     ),
+    "one-hot of places below 0": (
+        [
+            BEST,
+            helper.make_node("Sub", ["i", "two"], ["j"]),
+            helper.make_node("OneHot", ["j", "depth", "values"], ["y"], name="g"),
+        ],
+        {"two": np.array(2), "depth": np.array(5), "values": np.array([0.0, 1.0])},
+        "'g' (OneHot): its indices are from -2 to 1; add what makes the least of them 0",
+    ),
     "tuples": (
         [
             helper.make_node("ReduceMax", ["x"], ["m"], axes=[2], keepdims=0),

@@ -214,3 +214,11 @@ def test_other_neighbours_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(covey.ModelError, match=r"take weights='uniform' and the Euclidean metric") as caught:
         covey.compile(model, calibration=train)
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_converted_wrongly_is_refused_without_calibration_too() -> None:
+    data = np.random.default_rng(0).normal(size=(200, 4))
+    targets = (data[:, 0] + data[:, 1] * data[:, 2] > 0).astype(int)
+    model = calibration.CalibratedClassifierCV(ensemble.HistGradientBoostingClassifier(max_iter=3), cv=2)
+    with pytest.raises(covey.ModelError, match="gives another result"):
+        covey.compile(model.fit(data, targets), input_range=(-3, 3))

@@ -14,6 +14,9 @@ from covey.importers.sklearn import name_of, with_decisions
 from covey.interval import Array
 from covey.ir import Graph
 
+HOLES = 0.2
+"""What part of features is missing in samples that are made for that."""
+
 MOST_SAMPLES = 256
 """Samples that both compute."""
 
@@ -25,11 +28,18 @@ MOST_OTHERS = 0.02
 
 
 def check_results(model: Any, graph: Graph, samples: Mapping[str, Array], missing: int | None = None) -> None:
-    """Refuse an imported model whose results on calibration data are not scikit-learn's. Raises `ModelError`.
+    """Refuse an imported model whose results on these samples are not scikit-learn's. Raises `ModelError`.
 
-    `missing` stands for NaN in the samples.
+    `missing` stands for NaN in the samples, and in some that are made of them.
     """
     (given,) = (samples[name][:MOST_SAMPLES].astype(np.float32) for name in graph.inputs)
+    _check(model, graph, given, missing)
+    if missing is not None:
+        holes = np.random.default_rng(0).random(given.shape) < HOLES
+        _check(model, graph, np.where(holes, np.float32(missing), given), missing)
+
+
+def _check(model: Any, graph: Graph, given: npt.NDArray[np.float32], missing: int | None) -> None:
     found = reference.outputs(graph, {graph.inputs[0]: given.astype(np.float64)})[-1]
     if missing is not None:
         given = np.where(given == missing, np.float32(np.nan), given)

@@ -77,7 +77,9 @@ def _counted_rows(node: OnnxNode, indices: Indices, depth: int) -> Value:
     """The one-hot rows of numbers that the network counts; those that are no class have none."""
     assert indices.span is not None
     low, high = indices.span
-    columns = range(max(0, low), min(depth - 1, high) + 1)
+    if low < 0:
+        raise node.unsupported(f"its indices are from {low} to {high}", "add what makes the least of them 0")
+    columns = range(low, min(depth - 1, high) + 1)
     if not columns:
         raise node.unsupported(f"its indices are from {low} to {high}, none below its depth", "repair the model")
     rows = rows_of(node, indices, columns, f"{node.outputs[0]}.one_hot")
