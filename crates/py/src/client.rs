@@ -130,7 +130,7 @@ pub(crate) struct Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.is_ours() {
             std::mem::forget(self.held.clone());
         }
     }
@@ -358,7 +358,7 @@ impl Session {
 
     /// Ends the session for all. While an interrupted inference still runs, it ends as soon as that does.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.process != std::process::id() {
+        if !self.is_ours() {
             return Ok(());
         }
         let session = self.held.clone();
@@ -374,8 +374,13 @@ impl Session {
 }
 
 impl Session {
+    /// Whether this process opened it, and not one that forked this.
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     fn check_process(&self) -> Result<(), Failure> {
-        match self.process == std::process::id() {
+        match self.is_ours() {
             true => Ok(()),
             false => Err(Failure::new("the session belongs to the process that forked this one: open another here")),
         }

@@ -235,7 +235,6 @@ impl<P: Protocol + ?Sized> Executor<P> {
         for output in &opened {
             outputs.add(|| protocol.reveal(output, &checked))?;
         }
-        drop(opened);
         let left = |id| match values.get(&id) {
             Some(Shared::Integers(share)) => Some(protocol.forget_opening(share)),
             _ => None,

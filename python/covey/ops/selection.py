@@ -22,6 +22,7 @@ from covey.ir import DType, Graph, Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.counting import counted
 from covey.ops.gather import ABSENT, Gather, pick
+from covey.ops.matmul import Matmul
 from covey.ops.reshape import Reshape
 from covey.ops.transpose import Transpose
 from covey.steps import interim
@@ -84,13 +85,10 @@ class Selected(Op):
     """Rows of y [N, .., K, P] at one-hot rows x [N, .., M, K], exactly: M of them."""
 
     def shape(self, *inputs: Value) -> Shape:
-        x, y = inputs
-        if x.shape[:-2] != y.shape[:-2] or x.shape[-1] != y.shape[-2]:
-            raise ValueError(f"{x} does not choose among {y}")
-        return (*x.shape[:-1], y.shape[-1])
+        return Matmul().shape(*inputs)
 
     def reference(self, *inputs: Array) -> Array:
-        return np.asarray(np.matmul(inputs[0], inputs[1]))
+        return Matmul().reference(*inputs)
 
     def interval(self, *inputs: Interval) -> Interval:
         x, y = inputs
