@@ -30,7 +30,7 @@ from covey.measure import Measured, Samples
 from covey.ops.quotient import Quotient
 from covey.ops.scalar import CLIP, Scalar
 from covey.passes import rewrite
-from covey.passes.compared_inputs import measure_needed_bits
+from covey.passes.compared_inputs import measure_needed_bits, round_thresholds
 from covey.passes.scale_choice import Choice
 from covey.passes.winograd import matching, write_winograd, written
 from covey.passes.winograd_choice import send_less
@@ -290,6 +290,7 @@ def prepare(
         check_results(path_or_model, graph, samples or data.drawn(graph, ranges), missing)
     if missing is not None:
         ranges, sources = data.with_missing(missing, ranges, sources)
+    round_thresholds(graph, samples)
     if samples is not None:
         measure_needed_bits(graph, samples)
     magnitudes = note_spans(graph, reference.spans(graph, samples)) if samples is not None else None

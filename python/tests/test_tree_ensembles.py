@@ -130,6 +130,27 @@ def test_thresholds_are_exact_on_fixed_point_numbers(seed: int, bits: int, ring:
         assert row[0] == sum(int(np.rint(ensembles.reached(tree, numbers)[0] * 2**5)) for tree in trees)
 
 
+@pytest.mark.parametrize("calibrated", [None, np.float32, np.float64])
+@pytest.mark.parametrize("mode", ["BRANCH_LT", "BRANCH_LEQ", "BRANCH_GT", "BRANCH_GTE"])
+def test_equal_numbers_stay_equal_where_inputs_are_rounded(mode: str, calibrated: Any) -> None:
+    """Thresholds that are values of the data, which no scale holds."""
+    rng = np.random.default_rng(9)
+    data = (rng.integers(-300, 300, (40, 2)) / 100).astype(np.float32)
+    trees = [ensembles.Branch(i % 2, mode, float(data[i, i % 2]), *rng.normal(size=(2, 1))) for i in range(24)]
+    lists = ensembles.attributes(trees, "target", 1)
+    proto = ensembles.single("TreeEnsembleRegressor", 2, n_targets=1, **lists)
+    if calibrated is None:
+        compiled = covey.compile(proto, input_range=(-3, 3))
+    else:
+        compiled = covey.compile(proto, calibration=np.round(data.astype(calibrated), 2))
+    (got,) = interpreter.run(compiled, {"x": data})
+    expected = [sum(ensembles.reached(tree, list(row))[0] for tree in trees) for row in data]
+    np.testing.assert_allclose(got[:, 0], expected, atol=1e-2)
+    if calibrated is np.float64:  # so few bits decide as all do
+        program = interpreter.program_of(compiled)
+        assert program.values[program.inputs[0]].scale < 16
+
+
 def test_thresholds_out_of_reach_stay_in_the_ring() -> None:
     trees = [ensembles.Branch(0, "BRANCH_LEQ", 1e30, np.array([1.0]), np.array([2.0]))]
     trees += [ensembles.Branch(0, "BRANCH_GT", -1e30, np.array([4.0]), np.array([8.0]))]

@@ -81,20 +81,42 @@ def _only_compared(graph: Graph, name: str) -> bool:
     )
 
 
+def round_thresholds(graph: Graph, samples: Mapping[str, Array] | None) -> None:
+    """Let comparisons of inputs round their thresholds at scales that do not hold the samples [N, ..] exactly.
+
+    Without samples, none does.
+    """
+    for node in graph.nodes:
+        if isinstance(node.op, Below):
+            names = _inputs_before(graph, node.inputs[0])
+            bits = [MOST_BITS + 1 if samples is None else _exact_bits(samples[name]) for name in names]
+            node.op = replace(node.op, exact_bits=max(bits, default=0))
+
+
+def _inputs_before(graph: Graph, name: str) -> list[str]:
+    """The inputs that a value holds elements of; none where it was computed."""
+    step = graph.producer(name)
+    if step is None:
+        return [name]
+    if not isinstance(step.op, Gather | Reshape | Concat):
+        return []
+    parts = [_inputs_before(graph, part) for part in step.inputs]
+    return [name for part in parts for name in part] if all(parts) else []
+
+
 def measure_needed_bits(graph: Graph, samples: Mapping[str, Array]) -> None:
     """Lower the bits of each such input to those that samples [N, ..] need.
 
     That is the fewest that hold the samples exactly, or `SPARE_BITS` more than the fewest at which every node decides
     as it does in floating point.
     """
-    for name in graph.compared:
-        fewest = next((bits for bits in range(MOST_BITS) if _exact(samples[name], bits)), MOST_BITS)
-        if fewest < MOST_BITS:
-            graph.compared[name] = fewest
+    graph.compared = {name: min(MOST_BITS, _exact_bits(samples[name])) for name in graph.compared}
     names = [name for name, bits in graph.compared.items() if bits == MOST_BITS]
     if not names:
         return
     comparisons = _up_to_comparisons(graph)
+    # As trees compare them: with more digits than thresholds have, equal numbers would differ again at many bits.
+    samples = {name: array.astype(np.float32).astype(np.float64) for name, array in samples.items()}
     # Where some bits are enough, more almost always are: the search may halve.
     low, high = 0, MOST_BITS
     while low < high:
@@ -107,9 +129,9 @@ def measure_needed_bits(graph: Graph, samples: Mapping[str, Array]) -> None:
         graph.compared[name] = min(MOST_BITS, low + SPARE_BITS)
 
 
-def _exact(array: Array, bits: int) -> bool:
-    scaled = np.ldexp(array, bits)
-    return bool((scaled == np.rint(scaled)).all())
+def _exact_bits(array: Array) -> int:
+    """The fewest fractional bits that hold all numbers, or one more than `MOST_BITS`."""
+    return next((bits for bits in range(MOST_BITS + 1) if np.array_equal(_rounded(array, bits), array)), MOST_BITS + 1)
 
 
 def _up_to_comparisons(graph: Graph) -> Graph:
@@ -121,10 +143,15 @@ def _up_to_comparisons(graph: Graph) -> Graph:
 
 
 def _decides_alike(comparisons: Graph, samples: Mapping[str, Array], names: list[str], bits: int) -> bool:
-    """Whether all samples decide alike if the inputs `names` are rounded to so many bits."""
+    """Whether all samples decide alike if the inputs `names` and their thresholds are rounded to so many bits."""
+    parameters = dict(comparisons.parameters)
+    for node in comparisons.nodes:
+        if isinstance(node.op, Below) and node.op.exact_bits > bits:
+            parameters[node.inputs[1]] = _rounded(parameters[node.inputs[1]], bits)
+    coarse = replace(comparisons, parameters=parameters)
     for part in reference.parts(comparisons, samples):
         rounded = {key: _rounded(array, bits) if key in names else array for key, array in part.items()}
-        due, got = reference.run(comparisons, part), reference.run(comparisons, rounded)
+        due, got = reference.run(comparisons, part), reference.run(coarse, rounded)
         if any(not np.array_equal(due[name], got[name]) for name in comparisons.outputs):
             return False
     return True
