@@ -381,13 +381,14 @@ def test_models_are_kept_until_their_sources_change(folder: Path, monkeypatch: p
 def test_gains(command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     switches = [gains.Switch("small tiles", {"tile": 64}), gains.Switch("one tile", {"window": 1})]
     monkeypatch.setattr(gains, "SWITCHES", switches)
-    arguments = ["bench", "gains", "lenet5", "--repetitions", 1, "--warm-up", 0, "--cache", folder]
+    arguments = ["bench", "gains", "lenet5", "--repetitions", 1, "--warm-up", 0, "--brief", "--cache", folder]
     both = json.loads(command.succeeds(*arguments, "--json").out)
     assert {row["name"].split(",")[0] for row in both["kernels"]} == {
         "fused product",
         "packed weights",
         "fewer products",
     }
+    assert len(both["kernels"]) == 3  # of one layer
     assert all(row["gmac_per_second"] > 0 < row["gmac_per_second_without"] for row in both["kernels"])
     rows = both["model"]
     assert [row["name"] for row in rows] == ["all on", "without small tiles", "without one tile", "all off"]

@@ -16,7 +16,7 @@ fn main() {
 }
 
 fn gains() {
-    for gain in measure::gemm::gains() {
+    for gain in measure::gemm::gains(5) {
         println!("{:<60} {:>8.1} GMAC/s, without {:>8.1}", gain.name, gain.with, gain.without);
     }
 }

@@ -36,14 +36,14 @@ pub(crate) fn use_device(py: Python<'_>, name: &str) -> PyResult<String> {
 
 type Measure = fn() -> Vec<Row>;
 
-/// Measures what two ideas bring to a party's linear layers, on one thread. Returns JSON: rows of name and GMAC/s with the idea
-/// and without it.
+/// Measures what three ideas bring to a party's linear layers, on one thread: to the first `layers` of five. Returns JSON: rows of
+/// name and GMAC/s with the idea and without it.
 #[pyfunction]
-#[pyo3(signature = (progress = None))]
-pub(crate) fn measure_gains(py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<String> {
+#[pyo3(signature = (layers, progress = None))]
+pub(crate) fn measure_gains(py: Python<'_>, layers: usize, progress: Option<Py<PyAny>>) -> PyResult<String> {
     attended(py, progress, move |_| {
         let row = |gain: gemm::Gain| serde_json::json!({"name": gain.name, "with": gain.with, "without": gain.without});
-        Ok(serde_json::Value::Array(gemm::gains().into_iter().map(row).collect()).to_string())
+        Ok(serde_json::Value::Array(gemm::gains(layers).into_iter().map(row).collect()).to_string())
     })
 }
 

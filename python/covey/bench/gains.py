@@ -85,10 +85,10 @@ class KernelGain:
         return {"name": self.name, "gmac_per_second": self.with_it, "gmac_per_second_without": self.without_it}
 
 
-def measure_kernel_gains(progress: Progress) -> list[KernelGain]:
-    """The fused product, the packed weights and fewer products for 3 x 3 taps, on layers of five sizes."""
+def measure_kernel_gains(progress: Progress, layers: int = 5) -> list[KernelGain]:
+    """The fused product, the packed weights and fewer products for 3 x 3 taps, on layers of up to five sizes."""
     progress(0, 0, "kernels")
-    rows = json.loads(_core.measure_gains())
+    rows = json.loads(_core.measure_gains(layers))
     return [KernelGain(row["name"], row["with"], row["without"]) for row in rows]
 
 

@@ -393,6 +393,7 @@ def gains(
     repetitions: MedianRepetitions = 3,
     warm_up: WarmUp = 1,
     cache: Cache = None,
+    brief: Annotated[bool, typer.Option("--brief", help="Kernels of one layer instead of five.")] = False,
     as_json: Json = False,
 ) -> None:
     """What each of Covey's ideas brings, switched off one by one."""
@@ -416,7 +417,7 @@ def gains(
     setting = _setting(spec, network, {}, batch=batch, ring=ring, repetitions=repetitions, warm_up=warm_up)
     with console.progress(quiet=as_json) as report:
         rows = measure_gains(setting, _cache(cache), report)
-        kernels = measure_kernel_gains(report)
+        kernels = measure_kernel_gains(report, 1 if brief else 5)
     if as_json:
         whole, parts = [row.to_json() for row in rows], [row.to_json() for row in kernels]
         console.print_json({"model": whole, "kernels": parts})
