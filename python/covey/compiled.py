@@ -31,6 +31,7 @@ from covey.ops.quotient import Quotient
 from covey.ops.scalar import CLIP, Scalar
 from covey.passes import rewrite
 from covey.passes.compared_inputs import measure_needed_bits, round_thresholds
+from covey.passes.enforced_ranges import enforce_ranges as put_in_ranges
 from covey.passes.scale_choice import Choice
 from covey.passes.winograd import matching, write_winograd, written
 from covey.passes.winograd_choice import send_less
@@ -109,6 +110,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     drop_channels: bool = False,
     hide_features: bool = False,
     missing: int | None = None,
+    enforce_ranges: bool = False,
     division: Division | Literal["mul-shift", "exact"] = "mul-shift",
     max_error: float = MAX_ERROR,
     winograd: str = "off",
@@ -141,6 +143,9 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
     `missing` is a whole number above all features that stands for a missing one: the data owner puts it in the place of
     NaN, as the compiler does in calibration data. Trees then take it as they take NaN, and imputers fill it in.
 
+    `enforce_ranges` lets the parties put every input into its range, by two comparisons of all bits for each number:
+    clients do it themselves, but for one that was changed.
+
     `winograd` says which convolutions are computed by Winograd's algorithm, with fewer products and more additions:
     "off"; "all" that can be; those whose names match patterns such as "layer1*,layer2.0.conv2"; or "auto", those that
     then send fewer bytes between two parties who multiply by oblivious transfer (docs/two-party.md).
@@ -172,6 +177,7 @@ def compile(  # noqa: A001  (the name users type is covey.compile)
             drop_channels=drop_channels,
             hide_features=hide_features,
             missing=missing,
+            enforce_ranges=enforce_ranges,
             winograd=winograd,
             carry=carry,
             name=name,
@@ -260,6 +266,7 @@ def prepare(
     drop_channels: bool = False,
     hide_features: bool = False,
     missing: int | None = None,
+    enforce_ranges: bool = False,
     winograd: str | Collection[str] = "off",
     carry: Carry | None = None,
     name: str | None = None,
@@ -268,7 +275,9 @@ def prepare(
 
     `winograd` may list names, and is not "auto".
     """
-    check_flags(keep_bn=keep_bn, drop_channels=drop_channels, hide_features=hide_features)
+    check_flags(
+        keep_bn=keep_bn, drop_channels=drop_channels, hide_features=hide_features, enforce_ranges=enforce_ranges
+    )
     if missing is not None and (isinstance(missing, bool) or not isinstance(missing, int) or abs(missing) >= 2**24):
         raise OptionError(f"missing is {missing!r}: give a whole number above all features, below {2**24:,}")
     if not isinstance(name, str | None):
@@ -290,6 +299,8 @@ def prepare(
         check_results(path_or_model, graph, samples or data.drawn(graph, ranges), missing)
     if missing is not None:
         ranges, sources = data.with_missing(missing, ranges, sources)
+    if enforce_ranges:
+        put_in_ranges(graph, ranges)
     round_thresholds(graph, samples)
     if samples is not None:
         measure_needed_bits(graph, samples)

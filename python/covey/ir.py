@@ -214,6 +214,8 @@ class Graph:
     """Those of them whose two scores stand in the other order than in the model itself."""
     compared: dict[str, int] = field(default_factory=dict)
     """The inputs that are only compared with constants, and the fractional bits that this needs at most."""
+    enforced: set[str] = field(default_factory=set)
+    """The inputs whose range the parties enforce."""
     classes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The inputs of whole numbers, and how many classes their numbers have (see `covey.whole`)."""
     truths: set[str] = field(default_factory=set)

@@ -45,6 +45,7 @@ def build(
                 "high": lowering.ranges[name][1],
                 "range_from": sources[name],
                 "whole": whole.describe(graph.classes[name]) if name in graph.classes else "",
+                "enforced": name in graph.enforced,
             }
             for name in graph.inputs
         ],
@@ -76,7 +77,8 @@ def render(report: dict[str, Any]) -> RenderableType:
     for entry in report["inputs"]:
         head.append(
             f"input {entry['name']} {_shape(entry['shape'])} in [{entry['low']:g}, {entry['high']:g}] "
-            f"({entry['range_from']}){', ' * bool(entry['whole'])}{entry['whole']}\n"
+            f"({entry['range_from']}){', ' * bool(entry['whole'])}{entry['whole']}"
+            f"{', enforced by the parties' * entry['enforced']}\n"
         )
     for entry in report["outputs"]:
         after = (

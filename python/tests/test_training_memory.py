@@ -14,7 +14,7 @@ import builders
 import covey
 from covey import _core
 
-BATCH, STEPS, WIDTH = 8, 3, 1024
+BATCH, STEPS, WIDTH = 8, 2, 1024
 SIZES = [WIDTH, 3 * WIDTH // 2, WIDTH, 10]
 WEIGHTS = sum(inputs * outputs for inputs, outputs in itertools.pairwise(SIZES))
 

@@ -63,6 +63,10 @@ def compile_(
     missing: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="What stands for NaN, above all features: trees heed it.")
     ] = None,
+    enforce_ranges: Annotated[
+        bool,
+        typer.Option("--enforce-ranges", help="Let the parties put inputs into their ranges, whoever shared them."),
+    ] = False,
     drop_channels: Annotated[
         bool, typer.Option("--drop-channels", help="Drop channels that are always zero; parties see how many stay.")
     ] = False,
@@ -99,6 +103,7 @@ def compile_(
         drop_channels=drop_channels,
         hide_features=hide_features,
         missing=missing,
+        enforce_ranges=enforce_ranges,
         winograd=winograd,
         division=division,  # type: ignore[arg-type]
         max_error=max_error / 100,

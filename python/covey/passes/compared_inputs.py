@@ -17,6 +17,7 @@ from covey.interval import Array
 from covey.ir import Graph, Node
 from covey.ops.add import Add
 from covey.ops.concat import Concat
+from covey.ops.enforced_range import EnforcedRange
 from covey.ops.gather import Gather
 from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
@@ -98,7 +99,7 @@ def _inputs_before(graph: Graph, name: str) -> list[str]:
     step = graph.producer(name)
     if step is None:
         return [name]
-    if not isinstance(step.op, Gather | Reshape | Concat):
+    if not isinstance(step.op, Gather | Reshape | Concat | EnforcedRange):
         return []
     parts = [_inputs_before(graph, part) for part in step.inputs]
     return [name for part in parts for name in part] if all(parts) else []
