@@ -12,7 +12,7 @@ import tomlkit
 
 from covey.protocols import DEALER
 
-RIGHTS = ("share-weights", "share-data", "infer", "approximate", "serve-weights", "fill-store")
+RIGHTS = ("share-weights", "share-data", "infer", "take-role", "approximate", "serve-weights", "fill-store")
 """What a client may ask a party for."""
 
 COLUMN = 34

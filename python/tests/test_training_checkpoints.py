@@ -92,9 +92,13 @@ def test_a_continued_run_equals_an_undisturbed_one_in_every_protocol(
     interrupted(every, file, run, 3)
     interrupted(every, file, run, 10)
     assert json.loads(run.read_text())["kept"] == 9  # the process ended before the parties were asked again
+    assert run.stat().st_mode & 0o777 == 0o600
     epochs, weights, start = train(every, file, run)
     assert start == 9
     assert [epoch.number for epoch in epochs] == [1, 2]
+    # Steps of an epoch, and those whose bytes and time it tells of.
+    assert [(epoch.steps, epoch.taken) for epoch in epochs] == [(10, 1), (10, 10)]
+    assert abs(10 * epochs[0].bytes - epochs[1].bytes) < 0.5 * epochs[1].bytes
     assert [loss for epoch in epochs for loss in epoch.losses] == due[0]
     assert weights.keys() == due[1].keys()
     for name, array in due[1].items():
@@ -250,11 +254,21 @@ def test_the_command_continues_and_tells_of_mistakes(
     command.refuses(*asked, "--local", saying="--checkpoints are for parties that last")
     asked += ["--config", three.client_config]
     command.succeeds(*asked, "--epochs", 1)
+    started = json.loads(run.read_text())
     findings = json.loads(command.succeeds("doctor", "--config", three.owner_config, "--json").out)
     assert all(found["usage"]["checkpoints_bytes"] > 500 for found in findings if "usage" in found)
     assert "kept" in command.succeeds("doctor", "--config", three.owner_config).out
+    line = command.refuses(*asked, "--epochs", EPOCHS, "--seed", 6, saying="began with seed 0")
+    assert "latest checkpoint" not in line
+    # A copy from before the steps: JSON that any reader takes, whose losses are not known.
+    run.write_text(json.dumps({**started, "kept": 0, "losses": [], "right": []}))
+    older = command.succeeds(*asked, "--epochs", EPOCHS)
+    assert "step 10 is the latest checkpoint" in older.err and "epoch 2" in older.out and "epoch 1" not in older.out
+    assert f"'{run}' is an older copy: the losses of 10 steps are not in it" in older.err
+    losses = json.loads(run.read_text(), parse_constant=pytest.fail)["losses"]
+    assert losses[:10] == [None] * 10 and losses[10:] == due[0][10:]
     again = command.succeeds(*asked, "--epochs", EPOCHS, "--out", out)
-    assert "step 10 is the latest checkpoint" in again.err and "epoch 2" in again.out and "epoch 1" not in again.out
+    assert "step 20 is the latest checkpoint" in again.err and "epoch" not in again.out
     with np.load(out) as found:
         for name, array in due[1].items():
             np.testing.assert_array_equal(found[name], array.astype(np.float32))

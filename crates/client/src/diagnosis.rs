@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use covey_messages::config::Peer;
 use covey_messages::{
-    COVEY_VERSION, Checked, Hex, Key, PartyHello, PartyStatus, ProgramUse, Right, RingMessage, Terms, compare, one_line,
+    COVEY_VERSION, Checked, Hex, Key, PartyHello, PartyStatus, Right, RingMessage, Terms, compare, one_line,
 };
 use covey_protocols::Options;
 use covey_protocols::kind::ProtocolKind;
@@ -153,11 +153,6 @@ impl Asked<'_> {
             what: one_line(&what),
             grave,
         };
-        let own = |usage: &ProgramUse| usage.program == program;
-        if !somewhere(self.said, Right::Infer) && !self.said.iter().any(|(_, status)| status.usage.iter().any(own)) {
-            let what = "not checked: another client's, and this one may not infer".to_string();
-            return (Verdict::Unknown, None, vec![of(None, what, false)]);
-        }
         let answered = |peer: &Peer| self.said.iter().any(|(said, _)| said.name == peer.name);
         let is_absent = |(peer, answer): (&Peer, &Result<PartyStatus, ClientError>)| {
             let unreachable = |error: &ClientError| matches!(error, ClientError::Transport(error) if error.kind() == ErrorKind::Unreachable);

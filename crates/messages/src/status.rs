@@ -61,13 +61,13 @@ pub struct PartyStatus {
     pub certificate_days_left: i64,
     /// Protocols it runs.
     pub protocols: Vec<String>,
-    /// Programs it holds weights of.
+    /// Programs it holds weights of: a client that may not infer is told of its own.
     pub programs: Vec<HeldProgram>,
     /// Correlated OTs in its store.
     pub stores: Vec<StoreStatus>,
-    /// Stored runs.
+    /// Stored runs, if the client may fill the store.
     pub runs: Vec<RunsStatus>,
-    /// Sessions under way.
+    /// Sessions under way, of a client its own.
     pub sessions: usize,
     /// Whether it is a dealer.
     pub dealer: bool,
@@ -89,6 +89,8 @@ pub enum Right {
     ShareData,
     /// To open sessions.
     Infer,
+    /// To be one of the parties in its sessions, in a role whose part of the weights holds nothing secret.
+    TakeRole,
     /// To have comparisons in its sessions read fewer bits.
     Approximate,
     /// To put what a training job made in place of the weights of the program that the job serves.

@@ -66,6 +66,9 @@ pub struct AllowedClient {
     pub infer: bool,
     /// Its sessions may have comparisons read fewer bits; results then depend on masks.
     pub approximate: bool,
+    /// Whether it may be a party in its sessions, in a role whose part of the weights holds nothing secret. Protocols against
+    /// semi-honest parties do not protect the weights if it departs from them.
+    pub take_role: bool,
     /// It may put what it trained in place of the weights of the program that the job serves, if one client shared both.
     pub serve_weights: bool,
     /// It may have offline material stored for sessions, which take room on this party's disk.
@@ -87,6 +90,7 @@ impl AllowedClient {
             share_weights: false,
             share_data: false,
             infer: true,
+            take_role: false,
             approximate: false,
             serve_weights: false,
             fill_store: false,
@@ -102,6 +106,7 @@ impl AllowedClient {
             (self.share_weights, Right::ShareWeights),
             (self.share_data, Right::ShareData),
             (self.infer, Right::Infer),
+            (self.take_role, Right::TakeRole),
             (self.approximate, Right::Approximate),
             (self.serve_weights, Right::ServeWeights),
             (self.fill_store, Right::FillStore),
@@ -323,6 +328,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
         // Least, where nothing is said.
         let may = |right| entry.may.as_deref().unwrap_or(&[Right::Infer]).contains(&right);
         let (share_weights, infer) = (may(Right::ShareWeights), may(Right::Infer));
+        let take_role = may(Right::TakeRole);
         let (share_data, fill_store) = (may(Right::ShareData), may(Right::FillStore));
         let (serve_weights, approximate) = (may(Right::ServeWeights), may(Right::Approximate));
         let (queries, round_bits) = (entry.queries, entry.round_bits);
@@ -348,6 +354,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
             share_weights,
             share_data,
             infer,
+            take_role,
             approximate,
             serve_weights,
             fill_store,

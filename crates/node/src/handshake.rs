@@ -78,7 +78,14 @@ pub(crate) fn check_parties(
         let (deals, dealer) = (*part == Part::Dealer, config.peer(&key.0).map(|peer| peer.dealer));
         if index == role {
             check_own_part(config, deals)?;
-        } else if dealer.is_none() && !(client == Some(*key) && *part == Part::Public) {
+        } else if dealer.is_none() && client == Some(*key) && *part == Part::Public {
+            if !config.client(&key.0).is_some_and(|client| client.take_role) {
+                return Err(Failure::refused(format!(
+                    "the client may not take the role of {who}: add \"take-role\" to `may` of its [[client]] entry if it can be trusted to \
+                     follow the protocol, or list a party for {who}"
+                )));
+            }
+        } else if dealer.is_none() {
             return Err(Failure::refused(format!(
                 "the key of {who} ({}) is not pinned there as a [[peer]]; pin it with `covey keys pin`",
                 key.0

@@ -228,6 +228,11 @@ impl Places {
         lock(&self.queue).taken()
     }
 
+    /// Of them, a client's.
+    pub fn sessions_of(&self, client: &AllowedClient) -> usize {
+        lock(&self.queue).taken_by(&client.name)
+    }
+
     /// Sessions that wait for a place.
     pub fn waiting(&self) -> usize {
         lock(&self.queue).waiting()

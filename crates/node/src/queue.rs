@@ -111,6 +111,11 @@ impl Queue {
         self.taken.values().sum()
     }
 
+    /// Of them, a client's.
+    pub fn taken_by(&self, client: &str) -> usize {
+        self.taken.get(client).copied().unwrap_or(0)
+    }
+
     /// Sessions that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.iter().filter(|waiting| !waiting.first).count()

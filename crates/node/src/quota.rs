@@ -15,7 +15,25 @@ use crate::files;
 
 const FILE: &str = "queries.json";
 
-/// Samples answered, by client's name and program, so that a new key does not start anew. Earlier releases counted by key.
+/// Which samples are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Those that runs compute.
+    Predicted,
+    /// Those whose products with the weights are preprocessed: the client has encrypted results of these by then, used or not.
+    Preprocessed,
+}
+
+impl Counted {
+    fn of(self, program: &Hex<32>) -> String {
+        match self {
+            Counted::Predicted => program.to_string(),
+            Counted::Preprocessed => format!("{program} preprocessed"),
+        }
+    }
+}
+
+/// Samples counted, by client's name and program, so that a new key does not start anew. Earlier releases counted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Counts(BTreeMap<String, BTreeMap<String, u64>>);
@@ -44,15 +62,22 @@ impl Quotas {
         Ok(Quotas { path, counts: Mutex::new(counts) })
     }
 
-    /// Counts `samples` more of `program` for `client`, who may have `limit` in all.
+    /// Counts `samples` more of `program` for `client`, who may have `limit` in all of each kind.
     ///
     /// # Errors
     /// If that is more than is left, or cannot be written down.
-    pub fn charge(&self, client: &AllowedClient, program: &Hex<32>, samples: u64, limit: u64) -> Result<(), String> {
+    pub fn charge(
+        &self,
+        client: &AllowedClient,
+        (counted, program): (Counted, &Hex<32>),
+        samples: u64,
+        limit: u64,
+    ) -> Result<(), String> {
         let mut counts = self.lock();
-        let (after, by_key) = counts.after(client, program, samples, limit)?;
+        let of = counted.of(program);
+        let (after, by_key) = counts.after(client, &of, samples, limit)?;
         let mut next = counts.clone();
-        next.0.entry(client.name.clone()).or_default().insert(program.to_string(), after - by_key);
+        next.0.entry(client.name.clone()).or_default().insert(of, after - by_key);
         self.write(&next)
             .map_err(|error| format!("a count this party cannot write to {}: {error}", self.path.display()))?;
         *counts = next;
@@ -64,7 +89,7 @@ impl Quotas {
     /// # Errors
     /// If it may not.
     pub fn check(&self, client: &AllowedClient, program: &Hex<32>, limit: u64) -> Result<(), String> {
-        self.lock().after(client, program, 1, limit).map(drop)
+        self.lock().after(client, &Counted::Predicted.of(program), 1, limit).map(drop)
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
@@ -78,9 +103,8 @@ impl Quotas {
 
 impl Counts {
     /// What `client` will have had of `program` with so many `samples` more, and what of that is counted by its keys.
-    fn after(&self, client: &AllowedClient, program: &Hex<32>, samples: u64, limit: u64) -> Result<(u64, u64), String> {
-        let program = program.to_string();
-        let count = |of: &str| self.0.get(of).and_then(|programs| programs.get(&program)).copied().unwrap_or(0);
+    fn after(&self, client: &AllowedClient, counted: &str, samples: u64, limit: u64) -> Result<(u64, u64), String> {
+        let count = |of: &str| self.0.get(of).and_then(|programs| programs.get(counted)).copied().unwrap_or(0);
         let by_name = count(&client.name);
         let by_key = client.fingerprints.iter().map(|key| count(&key.to_string())).fold(0, u64::saturating_add);
         let used = by_name.saturating_add(by_key);
@@ -93,6 +117,7 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
+    use super::Counted::{Predicted, Preprocessed};
     use super::*;
 
     /// A client with so many keys.
@@ -107,15 +132,18 @@ mod tests {
         let (one, two) = (client("one", 1), client("two", 1));
         let (program, other) = (Hex([1; 32]), Hex([2; 32]));
         let quotas = Quotas::open(folder.path()).unwrap();
-        quotas.charge(&one, &program, 6, 10).unwrap();
-        assert!(quotas.charge(&one, &program, 5, 10).unwrap_err().contains("used 6 of its 10"));
-        quotas.charge(&one, &other, 10, 10).unwrap();
-        quotas.charge(&two, &program, 10, 10).unwrap();
+        quotas.charge(&one, (Predicted, &program), 6, 10).unwrap();
+        assert!(quotas.charge(&one, (Predicted, &program), 5, 10).unwrap_err().contains("used 6 of its 10"));
+        quotas.charge(&one, (Predicted, &other), 10, 10).unwrap();
+        quotas.charge(&two, (Predicted, &program), 10, 10).unwrap();
+        quotas.charge(&one, (Preprocessed, &program), 8, 10).unwrap();
         drop(quotas);
         let quotas = Quotas::open(folder.path()).unwrap();
-        quotas.charge(&one, &program, 4, 10).unwrap();
-        assert!(quotas.charge(&one, &program, 1, 10).is_err());
-        assert!(quotas.charge(&one, &program, u64::MAX, u64::MAX).is_err());
+        quotas.charge(&one, (Predicted, &program), 4, 10).unwrap();
+        assert!(quotas.charge(&one, (Predicted, &program), 1, 10).is_err());
+        assert!(quotas.charge(&one, (Predicted, &program), u64::MAX, u64::MAX).is_err());
+        assert!(quotas.charge(&one, (Preprocessed, &program), 3, 10).unwrap_err().contains("used 8 of its 10"));
+        quotas.charge(&one, (Preprocessed, &program), 2, 10).unwrap();
         fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(Quotas::open(folder.path()).err().unwrap().contains("cannot be read"));
     }
@@ -126,14 +154,14 @@ mod tests {
         let program = Hex([1; 32]);
         let (former, latter) = (client("one", 1), client("one", 1));
         let quotas = Quotas::open(folder.path()).unwrap();
-        quotas.charge(&former, &program, 6, 10).unwrap();
-        assert!(quotas.charge(&latter, &program, 5, 10).unwrap_err().contains("used 6 of its 10"));
+        quotas.charge(&former, (Predicted, &program), 6, 10).unwrap();
+        assert!(quotas.charge(&latter, (Predicted, &program), 5, 10).unwrap_err().contains("used 6 of its 10"));
         // What an earlier release counted by keys, of which the entry still has one.
         let both = client("both", 2);
         let old = format!("{{\"{}\": {{\"{program}\": 7}}}}", both.fingerprints[1]);
         fs::write(folder.path().join(FILE), old).unwrap();
         let quotas = Quotas::open(folder.path()).unwrap();
-        quotas.charge(&both, &program, 2, 10).unwrap();
-        assert!(quotas.charge(&both, &program, 2, 10).unwrap_err().contains("used 9 of its 10"));
+        quotas.charge(&both, (Predicted, &program), 2, 10).unwrap();
+        assert!(quotas.charge(&both, (Predicted, &program), 2, 10).unwrap_err().contains("used 9 of its 10"));
     }
 }

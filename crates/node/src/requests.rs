@@ -31,7 +31,7 @@ use crate::masks::MaskStore;
 use crate::numbers::{MAX_COUNT, Numbers};
 use crate::others::Others;
 use crate::places::SessionPlace;
-use crate::quota::Quotas;
+use crate::quota::{Counted, Quotas};
 use crate::records::{self, Job, Kind, Records, Traffic};
 use crate::resuming::Checkpoints;
 use crate::runs::{Purpose, RunStore};
@@ -152,15 +152,16 @@ impl Visitor for Runs<'_> {
 }
 
 impl Runs<'_> {
-    /// Counts the samples of a run against what the client may have predicted.
-    fn charge(&self, run: &Run) -> Result<(), String> {
-        match (run.phase, self.asking.queries) {
-            (PhaseMessage::Preprocess, _) | (_, None) => Ok(()),
-            (_, Some(limit)) => {
-                let program = self.job.program;
-                self.quotas.charge(self.asking, &program, samples(run.batch, run.count), limit)
-            }
-        }
+    /// Counts samples against what the client may have predicted, and apart from that those whose products with the weights are
+    /// preprocessed.
+    fn charge(&self, phase: PhaseMessage, batch: usize, count: u32) -> Result<(), String> {
+        let counted = match phase {
+            PhaseMessage::Preprocess if !self.options.preprocess_linear => return Ok(()),
+            PhaseMessage::Preprocess => Counted::Preprocessed,
+            _ => Counted::Predicted,
+        };
+        let Some(limit) = self.asking.queries else { return Ok(()) };
+        self.quotas.charge(self.asking, (counted, &self.job.program), samples(batch, count), limit)
     }
 
     /// Serves requests until the client closes the session; `under_way` is the one that is being served.
@@ -396,6 +397,7 @@ impl Runs<'_> {
                     if let Some(stored_runs) = &stored_runs {
                         stored_runs.need_dealer()?;
                         kept.check()?;
+                        self.charge(PhaseMessage::Preprocess, fill.batch, fill.count).map_err(asked)?;
                     }
                     counts.take();
                     let cpu = usage::cpu_seconds();
@@ -439,7 +441,7 @@ impl Runs<'_> {
                 stored_runs.iter().try_for_each(StoredRuns::need_dealer)?;
                 shared_data.admit(rows, executor.program()).map_err(asked)?;
             }
-            self.charge(&run).map_err(asked)?;
+            self.charge(run.phase, run.batch, run.count).map_err(asked)?;
             // Shares that a client did not give the parties for this run are computed with: they must be asked for the same.
             if rows.is_some() || !executor.program().carried().is_empty() {
                 shared_data.compare(&mut *control, &history)?;

@@ -262,13 +262,12 @@ impl Party {
         };
         let client = self.config.client(&connection.fingerprint());
         if let Request::Join(join) = request {
-            // Whether a client may be one of the parties, the session it joins knows.
-            let may =
-                self.config.peer(&connection.fingerprint()).is_some() || client.is_some_and(|client| client.infer);
-            return match may {
-                true => Ok(Next::Join(join)),
-                false => Err(Failure::refused("a client that may not infer cannot take a party's place")),
-            };
+            // Which role, the session it joins knows.
+            if self.config.peer(&connection.fingerprint()).is_none() {
+                let taker = client.ok_or_else(|| Failure::refused("it is neither a party nor a client here"))?;
+                permit(taker, taker.take_role, "take-role")?;
+            }
+            return Ok(Next::Join(join));
         }
         if matches!(request, Request::Status) && client.is_none() && self.operator(&connection.fingerprint()).is_some()
         {
@@ -341,7 +340,7 @@ impl Party {
                 Ok(Next::Infer(Box::new(request)))
             }
             Request::TakeRole(request) => {
-                permit(client, client.infer, "infer")?;
+                permit(client, client.take_role, "take-role")?;
                 Ok(Next::TakeRole(request, self.place(client, 0, "a party's place")?))
             }
             Request::Join(_) => Ok(Next::Over),
@@ -403,30 +402,37 @@ impl Party {
         client.is_none_or(|client| peer.0 == *client) || self.config.peer(&peer.0).is_some() || mine()
     }
 
-    /// What a client, or with none the operator, is told of this party. A client is told nothing of other clients.
+    /// What a client, or with none the operator, is told of this party. A client is told nothing of other clients: of their programs if
+    /// it may infer with them, and of stored runs, which they use up, if it may fill and delete these.
     fn status(&self, client: Option<(&AllowedClient, &Fingerprint)>) -> PartyStatus {
         let (mut stores, problems) = self.stores.status();
         let sees = |peer: &Key| self.sees(client.map(|(_, key)| key), peer);
         stores.retain(|store| sees(&store.peer));
-        let (runs, problem) = self.runs.status(sees);
+        let (mut runs, problem) = self.runs.status(sees);
+        runs.retain(|_| client.is_none_or(|(client, _)| client.fill_store));
         let asking = client.map_or("the operator", |(client, _)| client.name.as_str());
         let said = problems.iter().chain(&problem).filter(|_| self.records.admits(asking));
         said.for_each(|problem| warn!("{problem}"));
         let closed = !problems.is_empty() || problem.is_some();
         let holdings = self.holdings();
+        let usage = client.map_or_else(|| holdings.usage(), |(client, _)| holdings.usage_by(client));
+        let mut programs = self.store.list();
+        programs.retain(|held| {
+            client.is_none_or(|(client, _)| client.infer) || usage.iter().any(|own| own.program == held.program)
+        });
         PartyStatus {
             dealer: self.config.dealer,
             may: client.map(|(client, _)| client.rights()).unwrap_or_default(),
             problems: self.problems(closed),
-            usage: client.map_or_else(|| holdings.usage(), |(client, _)| holdings.usage_by(client)),
+            usage,
             name: self.config.name.clone(),
             covey: COVEY_VERSION.into(),
             certificate_days_left: self.config.identity.days_left(),
             protocols: ProtocolKind::all_served().map(|kind| kind.name().into()).collect(),
-            programs: self.store.list(),
+            programs,
             stores,
             runs,
-            sessions: self.places.sessions(),
+            sessions: client.map_or_else(|| self.places.sessions(), |(client, _)| self.places.sessions_of(client)),
         }
     }
 

@@ -273,11 +273,10 @@ pub(crate) fn admit(party: &Party, client: Fingerprint, request: Infer) -> Resul
     }
     let short = terms.program.short();
     let held = party.held(&terms.program, &terms.protocol)?;
-    // Who takes an open role does not matter to the others.
-    let same = sharing.roles.iter().enumerate().all(|(index, part)| {
-        let then = held.parties().get(index);
-        let same = |then: &Key| index == role || party.config.same_peer(&then.0, &terms.parties[index].0);
-        *part == Part::Public || then.is_some_and(same)
+    // Nobody got weights for an open role unless their owner listed a party for it.
+    let same = sharing.roles.iter().enumerate().all(|(index, part)| match held.parties().get(index) {
+        Some(then) => index == role || party.config.same_peer(&then.0, &terms.parties[index].0),
+        None => *part == Part::Public,
     });
     if held.role() != role || !same {
         return Err(Failure::refused(format!(

@@ -33,7 +33,7 @@ def check_output_path(path: Path | None, outputs: int) -> None:
 
 
 def save(path: Path, result: Result) -> None:
-    """Write the outputs, whole or not at all."""
+    """Write the outputs, whole or not at all, for their owner alone to read."""
 
     def write(stream: BinaryIO) -> None:
         if path.suffix == ".npz":
@@ -42,7 +42,7 @@ def save(path: Path, result: Result) -> None:
             np.save(stream, next(iter(result.outputs.values())), allow_pickle=False)
 
     try:
-        write_whole({path: write})
+        write_whole({path: write}, {path: 0o600})
     except OSError as error:
         raise CoveyError(f"cannot write outputs '{path}': {error.strerror or error}") from None
 

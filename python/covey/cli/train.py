@@ -256,14 +256,17 @@ def train(
         with session_of(loaded, kind, config, local, parties, timeout, device, as_json) as session:
             opened()
             trainer = Trainer(session, checkpoints=checkpoints, every=every)
-            if trainer.taken:
-                console.note(f"step {trainer.taken} is the latest checkpoint: the run continues there")
             serving = None if no_serve or config is None else loaded.program.serving
             if serving is not None:
                 trainer.check_serving()
             with console.progress(quiet=as_json) as report:
                 samples = SharedData(data_set, _tell) if data_set else data
-                for epoch in trainer.fit(samples, labels, epochs, seed=seed, progress=report):
+                running = trainer.fit(samples, labels, epochs, seed=seed, progress=report)
+                if trainer.taken:
+                    console.note(f"step {trainer.taken} is the latest checkpoint: the run continues there")
+                if trainer.lacking:
+                    console.note(f"'{checkpoints}' is an older copy: the losses of {trainer.lacking} steps are not in it")
+                for epoch in running:
                     _show(epoch, as_json)
                     shown.append(epoch)
                     if plot is not None and epoch.loss is not None:
@@ -352,7 +355,8 @@ def _show(epoch: Epoch, as_json: bool) -> None:
         return
     loss = "" if epoch.loss is None else f"loss {epoch.loss:.4f}  "
     right = "" if epoch.accuracy is None else f"{epoch.accuracy:.1%} right  "
+    now = "" if epoch.taken == epoch.steps else f" ({epoch.taken} of them now)"
     console.say(
-        f"epoch {epoch.number}  {loss}{right}{epoch.steps} steps, "
-        f"{console.duration(epoch.seconds / epoch.steps)} and {console.amount(epoch.bytes / epoch.steps)} each"
+        f"epoch {epoch.number}  {loss}{right}{epoch.steps} steps{now}, "
+        f"{console.duration(epoch.seconds / epoch.taken)} and {console.amount(epoch.bytes / epoch.taken)} each"
     )

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from blake3 import blake3
+
 from covey.errors import DataError, OptionError
 from covey.files import write_whole
 from covey.training.minibatches import Records
@@ -23,7 +25,7 @@ class RunFile:
     """A training run: which job of the parties' checkpoints it is, on what data, and what its steps came to.
 
     `losses` and `right` have an entry a step, also of steps after the last checkpoint. Where no loss opened it is no
-    number, and None.
+    number, and None. `data` is a salted hash, from which nobody tells whether the samples are those of a guess.
     """
 
     path: Path
@@ -34,6 +36,8 @@ class RunFile:
     kept: int = 0
     losses: list[float] = field(default_factory=list)
     right: list[int | None] = field(default_factory=list)
+    lacking: int = 0
+    """Steps that an older copy of the file does not tell of."""
 
     @staticmethod
     def open(path: str | os.PathLike[str], program: str) -> RunFile:
@@ -54,6 +58,7 @@ class RunFile:
             entries = json.loads(text)
             if entries.pop("kind") != KIND or entries.pop("version") != VERSION:
                 raise ValueError
+            entries["losses"] = [math.nan if loss is None else float(loss) for loss in entries["losses"]]
             run = RunFile(place, **entries)
             if len(run.job) != 32 or not len(run.losses) == len(run.right) >= run.kept:
                 raise ValueError
@@ -73,12 +78,14 @@ class RunFile:
 
     def begin(self, records: Records | SharedRecords, seed: int) -> None:
         """Bind the run to its data and their order. Raises `DataError` where it began with others."""
-        data = records.digest()
+        digest = records.digest()
         if self.data is None:
-            self.data, self.seed = data, seed
+            self.data, self.seed = _salted(digest, secrets.token_hex(16)), seed
             self.write()
-        elif (self.data, self.seed) != (data, seed):
-            what = "other data or labels" if self.data != data else f"seed {self.seed}"
+            return
+        same = self.data == _salted(digest, self.data.partition(" ")[0])
+        if not same or self.seed != seed:
+            what = f"seed {self.seed}" if same else "other data or labels"
             raise DataError(f"'{self.path}' began with {what}: give the same, or name another file for a new run")
 
     def took(self, losses: list[float], right: list[int | None]) -> None:
@@ -92,20 +99,25 @@ class RunFile:
         What steps came to that an older copy of the file does not tell is no number.
         """
         del self.losses[taken:], self.right[taken:]
-        missing = taken - len(self.losses)
-        self.losses += [math.nan] * missing
-        self.right += [None] * missing
+        self.lacking = max(taken - len(self.losses), 0)
+        self.losses += [math.nan] * self.lacking
+        self.right += [None] * self.lacking
 
     def write(self) -> None:
         """Put the file on the disk, whole or not at all."""
         entries: dict[str, Any] = {"kind": KIND, "version": VERSION, **asdict(self)}
-        del entries["path"]
+        del entries["path"], entries["lacking"]
+        entries["losses"] = [None if math.isnan(loss) else loss for loss in self.losses]
         text = json.dumps(entries).encode()
         try:
-            write_whole({self.path: lambda stream: stream.write(text)})
+            write_whole({self.path: lambda stream: stream.write(text)}, {self.path: 0o600})
         except OSError as error:
             raise OptionError(f"'{self.path}' cannot be written: {error.strerror or error}") from None
 
     def remove(self) -> None:
         """The run is over."""
         self.path.unlink(missing_ok=True)
+
+
+def _salted(digest: str, salt: str) -> str:
+    return f"{salt} {blake3(f'{salt} {digest}'.encode()).hexdigest()}"

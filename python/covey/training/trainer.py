@@ -92,9 +92,13 @@ class Steps:
 
 @dataclass(frozen=True)
 class Epoch(Steps):
-    """One pass over the data; `number` counts from 1, and `losses` are those that opened in its steps."""
+    """One pass over the data; `number` counts from 1, and `losses` are those that opened in its steps.
+
+    `seconds`, `bytes` and `rounds` are those of `taken` steps: of a run that was continued within the epoch, fewer.
+    """
 
     number: int = 0
+    taken: int = 0
     losses: list[float] = field(default_factory=list, repr=False)
 
 
@@ -129,6 +133,11 @@ class Trainer:
     def taken(self) -> int:
         """Steps so far, those of a resumed run included."""
         return self._taken
+
+    @property
+    def lacking(self) -> int:
+        """Steps of a resumed run that its file, an older copy, does not tell of."""
+        return 0 if self._run is None else self._run.lacking
 
     def _resumed(self, path: str | os.PathLike[str]) -> RunFile:
         if isinstance(self._session, ClearSession):
@@ -181,7 +190,7 @@ class Trainer:
         `data` and `labels` are of this process, or `data` is `covey.SharedData`: rows that the parties keep. Samples
         that fill no minibatch are left out of an epoch, others in each. `progress` is told the steps done, all steps
         and the last loss. Of a run with checkpoints `epochs` are those of the whole run: it continues where it is, and
-        an epoch's losses are those of all its steps, its time and bytes those of the steps taken now.
+        an epoch's losses are those of all its steps, its time, bytes and rounds those of the steps taken now.
         """
         if epochs < 1:
             raise OptionError(f"{epochs} epochs: ask for at least 1")
@@ -229,6 +238,7 @@ class Trainer:
                 bytes=sum(part.bytes for part in parts),
                 rounds=sum(part.rounds for part in parts),
                 number=number,
+                taken=len(losses) - done,
                 losses=[loss for loss in losses if not math.isnan(loss)],
             )
         self._keep()

@@ -62,7 +62,7 @@ impl Cluster {
         let parties = names.len();
         let folder = TempDir::new().unwrap();
         let mut fingerprints = BTreeMap::new();
-        for name in NAMES.into_iter().chain(CLIENTS).chain(["stranger", "other", DEALER]) {
+        for name in NAMES.into_iter().chain(CLIENTS).chain(["stranger", "other", "reader", DEALER]) {
             let identity = Identity::generate(name, 10).unwrap();
             identity.save(&folder.path().join(format!("{name}.key"))).unwrap();
             fingerprints.insert(name, identity.fingerprint().to_string());

@@ -204,7 +204,8 @@ fn a_model_owner_need_not_infer_and_hears_nothing_of_other_owners() {
     let diagnosis = diagnose(&cluster.client("owner"));
     assert!(diagnosis.findings.is_empty(), "{:?}", diagnosis.findings);
     assert_eq!(of_program(&cluster, "owner", &mine).verdict, Verdict::Served);
-    assert_eq!(of_program(&cluster, "owner", &theirs).verdict, Verdict::Unknown);
+    let hash = theirs.program.hash().into();
+    assert!(diagnosis.programs.iter().all(|one| one.program != hash), "it is told of another owner's program");
     assert_eq!(of_program(&cluster, "data", &theirs).verdict, Verdict::Served);
 
     // What they take: to each its own, to the operator all.
@@ -235,6 +236,15 @@ fn a_model_owner_need_not_infer_and_hears_nothing_of_other_owners() {
     let file = cluster.path(&format!("state-beta/{}.share", covey_messages::Hex::from(mine.program.hash())));
     assert_eq!(after.share_bytes, std::fs::metadata(file).unwrap().len());
     assert_eq!(used("theirs").memory_bytes, Some(0));
+
+    // Stored runs are told to those who may delete them, and sessions to those whose they are.
+    let mut session = cluster.open(&mine).unwrap();
+    session.fill_store(1, 1, &mut |_| {}).unwrap();
+    for (client, runs, sessions) in [("data", 1, 1), ("owner", 0, 0)] {
+        let told: Vec<_> = status(&cluster.client(client)).into_iter().map(Result::unwrap).collect();
+        let told: Vec<_> = told.iter().map(|status| (status.runs.len(), status.sessions)).collect();
+        assert_eq!(told, [(runs, sessions); 3], "{client}");
+    }
 }
 
 fn operator_config(cluster: &Cluster, name: &str) -> PartyConfig {

@@ -1,11 +1,12 @@
 //! Two parties: stored correlated OTs, and data owners who are P1 themselves.
 
-use covey_client::{Session, SessionOptions, share_weights, status};
+use covey_client::{Session, SessionOptions, diagnose, share_weights, status};
 
 use covey_data_owner::OwnSession;
 use covey_messages::PhaseMessage::{Joint, Online};
 use covey_node::own_stores;
 use covey_protocols::cost::CostModel;
+use covey_protocols::api::LinearMethod;
 use covey_protocols::kind::ProtocolKind::TwoParty;
 use covey_ring::Ring;
 use covey_runtime::Profile;
@@ -188,14 +189,15 @@ fn server() -> (Cluster, Process, Model) {
     let mut text = format!("[party]\nname = \"{name}\"\nlisten = \"127.0.0.1:{port}\"\nkey = \"{name}.key\"\n");
     for (client, rights) in [
         ("owner", "may = [\"share-weights\"]\n"),
-        ("data", "may = [\"infer\", \"fill-store\"]\nqueries = 3\n"),
-        ("other", "may = [\"infer\"]\nround_bits = 6\n"),
+        ("data", "may = [\"infer\", \"take-role\", \"fill-store\"]\nqueries = 3\n"),
+        ("other", "may = [\"infer\", \"take-role\"]\nround_bits = 6\n"),
+        ("reader", "may = [\"infer\"]\n"),
     ] {
         let fingerprint = cluster.fingerprint(client);
         text += &format!("[[client]]\nname = \"{client}\"\nfingerprint = \"{fingerprint}\"\n{rights}");
     }
     cluster.write("alpha.toml", &text);
-    for client in ["owner", "data", "other", "stranger"] {
+    for client in ["owner", "data", "other", "reader", "stranger"] {
         cluster.write(&format!("{client}.toml"), &cluster.client_toml(client, &[0]));
     }
     let process = Process::start(&cluster, 0);
@@ -254,11 +256,17 @@ fn data_owners_are_p1_themselves() {
     drop(again);
     session(&mut other).infer(Joint, &[images(5, 1)], &mut |_| {}).unwrap();
 
-    // A key nobody pinned; one that may not infer; a role that is not public; more than one party missing.
+    // A key nobody pinned; those that may not be a party; a role that is not public; more than one party missing.
     let refusal = own(&cluster, "stranger", &model).err().unwrap();
     assert!(refusal.contains("alpha") && refusal.contains("not pinned"), "{refusal}");
-    let refusal = own(&cluster, "owner", &model).err().unwrap();
-    assert!(refusal.contains("'owner' may not infer"), "{refusal}");
+    for client in ["owner", "reader"] {
+        let refusal = own(&cluster, client, &model).err().unwrap();
+        assert!(refusal.contains(&format!("'{client}' may not take-role")), "{refusal}");
+    }
+    // Nor may a session list it.
+    let told = diagnose(&cluster.client("reader"));
+    let found = &told.programs[0].findings;
+    assert!(found.iter().any(|one| one.what.contains("may not take the role of P1") && one.grave), "{found:?}");
     let trio = SessionOptions::default();
     let refusal =
         OwnSession::open(&cluster.client("data"), &model.program, trio, &mut |_| {}).map_err(message).err().unwrap();
@@ -276,6 +284,37 @@ fn data_owners_are_p1_themselves() {
     let refusal = own(&cluster, "other", &model).err().unwrap();
     assert!(refusal.contains("alpha") && refusal.contains("cannot be reached"), "{refusal}");
     assert!(!log(&cluster, 0).contains("panicked"));
+}
+
+/// As a client may be, but not the one whose key the weights were shared for.
+#[test]
+fn no_client_takes_the_role_of_a_party_that_weights_were_shared_with() {
+    let mut cluster = Cluster::of(TwoParty);
+    let text = last_may(&cluster.party_toml(0, &CLIENTS), "\"infer\", \"take-role\"");
+    cluster.write("alpha.toml", &text);
+    (0..2).for_each(|party| cluster.start_party(party));
+    let model = model();
+    cluster.share(&model);
+    infer_and_compare(&mut cluster.open(&model).unwrap(), &model, Joint, 1, 1);
+    cluster.write("data.toml", &cluster.client_toml("data", &[0]));
+    let refusal = own(&cluster, "data", &model).err().unwrap();
+    assert!(refusal.contains("alpha") && refusal.contains("of other roles or parties"), "{refusal}");
+}
+
+#[test]
+fn samples_whose_products_are_preprocessed_are_counted() {
+    let (cluster, _process, model) = server();
+    let mut options = cluster.options();
+    (options.options.linear, options.options.preprocess_linear) = (LinearMethod::Lattice, true);
+    let open = |options| OwnSession::open(&cluster.client("data"), &model.program, options, &mut |_| {});
+    let mut data = open(options).map_err(message).unwrap();
+    session(&mut data).preprocess(1, 2, &mut |_| {}).unwrap();
+    let refusal = message(session(&mut data).preprocess(1, 2, &mut |_| {}).unwrap_err());
+    assert!(refusal.contains("having used 2 of its 3"), "{refusal}");
+    // Others are preprocessed without a limit, and those that are predicted have one of their own.
+    let mut data = open(cluster.options()).map_err(message).unwrap();
+    session(&mut data).preprocess(1, 4, &mut |_| {}).unwrap();
+    (0..3).for_each(|seed| drop(infer_and_compare(session(&mut data), &model, Online, seed, 1)));
 }
 
 #[test]
