@@ -27,6 +27,9 @@ LONGEST_NAME = 32
 
 USUAL_CLIENTS = ("owner=share-weights", "data=infer")
 
+LONE_CLIENTS = ("owner=share-weights", "data=infer,take-role")
+"""Those of a party without others: data owners are its other party."""
+
 Name = Annotated[str, typer.Option(metavar="NAME", help="What the others' files call it.")]
 Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where it listens; 0.0.0.0 stands for every address.")]
 Others = Annotated[
@@ -43,7 +46,8 @@ Clients = Annotated[
     typer.Option(
         "--client",
         metavar="NAME[=RIGHT,..]",
-        help=f"Who may ask for what ({', '.join(RIGHTS)}); once for each. By default {' and '.join(USUAL_CLIENTS)}.",
+        help=f"Who may ask for what ({', '.join(RIGHTS)}); once for each. By default {' and '.join(USUAL_CLIENTS)}; "
+        f"without other parties {LONE_CLIENTS[1]}.",
     ),
 ]
 Queries = Annotated[
@@ -79,7 +83,7 @@ def party(
     servers = _servers(peer, dealer)
     computing = 1 + sum(not server.dealer for server in servers)
     _fitting(protocol, computing, dealer is not None)
-    clients = _clients(client, queries, round_bits)
+    clients = _clients(client or (USUAL_CLIENTS if servers else LONE_CLIENTS), queries, round_bits)
     pinned: list[Server | Allowed] = [*servers, *clients]
     _check_distinct(name, pinned)
     config = out / "party.toml"
@@ -101,7 +105,7 @@ def dealer_(
     """Write NAME.pem and dealer.toml of the dealer, who hands out correlated randomness and sees no shares."""
     servers = _servers(peer, None)
     _fitting(None, len(servers), True)
-    clients = _clients(client, None, None)
+    clients = _clients(client or USUAL_CLIENTS, None, None)
     pinned: list[Server | Allowed] = [*servers, *clients]
     _check_distinct(name, pinned)
     config = out / "dealer.toml"
@@ -203,8 +207,8 @@ def _server(option: str, text: str, dealer: bool) -> Server:
     return Server(_name(name), _address(option, address), dealer)
 
 
-def _clients(given: list[str] | None, queries: int | None, round_bits: int | None) -> list[Allowed]:
-    return [_allowed(text, queries, round_bits) for text in given or USUAL_CLIENTS]
+def _clients(given: Sequence[str], queries: int | None, round_bits: int | None) -> list[Allowed]:
+    return [_allowed(text, queries, round_bits) for text in given]
 
 
 def _allowed(text: str, queries: int | None, round_bits: int | None) -> Allowed:

@@ -265,7 +265,9 @@ def train(
                 if trainer.taken:
                     console.note(f"step {trainer.taken} is the latest checkpoint: the run continues there")
                 if trainer.lacking:
-                    console.note(f"'{checkpoints}' is an older copy: the losses of {trainer.lacking} steps are not in it")
+                    console.note(
+                        f"'{checkpoints}' is an older copy: the losses of {trainer.lacking} steps are not in it"
+                    )
                 for epoch in running:
                     _show(epoch, as_json)
                     shown.append(epoch)

@@ -3,7 +3,8 @@
 use covey_kernels::ConvGeometry;
 use covey_protocols::api::{MatmulShape, Result, ZERO};
 use covey_protocols::clear::OnViolation;
-use covey_protocols::{Bias, Epilogue, Geometry, Placement, WeightSource};
+use covey_protocols::clip::Ends;
+use covey_protocols::{Bias, Comparison, Epilogue, Geometry, Placement, WeightSource};
 
 use super::{Suite, zip};
 use crate::Complete;
@@ -23,6 +24,7 @@ impl Suite for Arithmetic {
         self.inputs(bench, &values)?;
         self.pairs(bench, &values)?;
         self.moves(bench, &values)?;
+        self.enforced(bench, &values)?;
         self.matmul(bench, &values)?;
         self.linear(bench, &values)
     }
@@ -41,6 +43,29 @@ impl Arithmetic {
         bench.case("constant");
         let x = bench.protocol.constant(&bench.tensor(&[values.len()], values));
         bench.exactly(&x, values.to_vec())
+    }
+
+    /// A range for any element of the ring, one end after the other, as `enforce_ranges` compiles it.
+    fn enforced<P: Complete>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {
+        let (ring, any) = (self.0.ring, Comparison::new(2, false));
+        for (low, high) in [(-3i64, 2i64), (2, 3)] {
+            // Next to where a difference with an end wraps.
+            let (least, _) = ring.signed_range();
+            let to = |end: i64| i128::from(end) - i128::from(least);
+            let wraps = [low, high].into_iter().flat_map(|end| (-1..=1).map(move |off| to(end) + off));
+            let values: Vec<i64> = values.iter().copied().chain(wraps.map(|v| modulo(ring, v))).collect();
+            bench.case(format!("any element put into {low}..={high}"));
+            let x = bench.vector(0, &values)?;
+            let raised = bench.protocol.clip(&x, Ends { low: Some(low), high: None }, any)?;
+            let z = bench.protocol.clip(&raised, Ends { low: None, high: Some(high) }, any)?;
+            let beyond = |x: i64, end: i64| modulo(ring, i128::from(x) - i128::from(end)) > 0;
+            let raised = values.iter().map(|&v| if beyond(low, v) { low } else { v });
+            let due: Vec<i64> = raised.map(|v| if beyond(v, high) { high } else { v }).collect();
+            let within = |v: i64| (low..=high).contains(&v);
+            assert!(values.iter().zip(&due).all(|(v, due)| within(*due) && (v == due || !within(*v))), "{due:?}");
+            bench.exactly(&z, due)?;
+        }
+        Ok(())
     }
 
     fn pairs<P: Complete>(&self, bench: &mut Bench<P>, values: &[i64]) -> Result<()> {

@@ -251,32 +251,6 @@ impl Layers {
         Ok(())
     }
 
-    /// A range for any element of the ring, one end after the other, as `enforce_ranges` compiles it.
-    fn enforced<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
-        let (least, most) = bench.protocol.ring().signed_range();
-        let size = i128::from(most) - i128::from(least) + 1;
-        let signed = |v: i128| i128::from(least) + (v - i128::from(least)).rem_euclid(size);
-        for (low, high) in [(-20i64, 60i64), (5, 6), (-4, -3)] {
-            bench.case(format!("any element put into {low}..={high}"));
-            let near = |v: i64| (-1..=1).map(move |off| signed(i128::from(v) + off) as i64);
-            let wraps = [low, high].map(|end| signed(i128::from(end) - i128::from(least)) as i64);
-            let elements: Vec<i64> = [least, 0, low, high].into_iter().chain(wraps).flat_map(near).collect();
-            let x = bench.input(0, &[elements.len()], &elements)?;
-            let any = Comparison::new(BITS, false);
-            let raised = bench.protocol.clip(&x, Ends { low: Some(low), high: None }, any)?;
-            let z = bench.protocol.clip(&raised, Ends { low: None, high: Some(high) }, any)?;
-            let due: Vec<i64> = elements
-                .iter()
-                .map(|&v| if signed(i128::from(low) - i128::from(v)) > 0 { low } else { v })
-                .map(|v| if signed(i128::from(v) - i128::from(high)) > 0 { high } else { v })
-                .collect();
-            assert!(due.iter().all(|v| (low..=high).contains(v)), "{due:?}");
-            assert!(elements.iter().zip(&due).all(|(v, due)| v == due || !(low..=high).contains(v)), "{due:?}");
-            bench.exactly(&z, due)?;
-        }
-        Ok(())
-    }
-
     fn element_wise<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
         let shape = [2, 3, 4];
         let plain = values(&shape, BITS, "elements");
@@ -295,7 +269,6 @@ impl Layers {
             let due = map(&plain, |v| v.max(low.unwrap_or(i64::MIN)).min(high.unwrap_or(i64::MAX)));
             bench.exactly(&z, due)?;
         }
-        self.enforced(bench)?;
         for multipliers in [vec![57], vec![-5], vec![3, -7, 0, 1]] {
             bench.case(format!("mul shift by {multipliers:?}"));
             let bound = product_bound(BITS, &multipliers);
