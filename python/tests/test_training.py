@@ -348,6 +348,9 @@ def test_the_command_trains_and_writes_the_model(tmp_path: Path, command: Comman
     assert f"{epochs[2]['loss']:.4f}" in lines[2]
     before, after = (builders.float_results(proto, {"x": x})[0] for proto in (perceptron(), onnx.load(trained)))
     assert (after.argmax(1) == labels).mean() > (before.argmax(1) == labels).mean() + 0.1
+    assert "leaves out" not in shown.err
+    others = command.succeeds(*asked[:-2], "--batch", "9")  # the last of an option counts
+    assert f"each epoch leaves out {len(x) % 9} samples, which fill no minibatch of 9" in others.err
 
 
 def test_a_compiled_job_is_trained_by_parties_elsewhere(tmp_path: Path, command: Command, parties: Parties) -> None:

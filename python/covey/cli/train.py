@@ -262,6 +262,10 @@ def train(
             with console.progress(quiet=as_json) as report:
                 samples = SharedData(data_set, _tell) if data_set else data
                 running = trainer.fit(samples, labels, epochs, seed=seed, progress=report)
+                if trainer.left_out:
+                    console.note(
+                        f"each epoch leaves out {trainer.left_out} samples, which fill no minibatch of {trainer.batch}"
+                    )
                 if trainer.taken:
                     console.note(f"step {trainer.taken} is the latest checkpoint: the run continues there")
                 if trainer.lacking:

@@ -127,6 +127,8 @@ class Trainer:
         # In the clear a step that passes a bound is named; with parties a request of several takes less time.
         self._at_once = 1 if isinstance(session, ClearSession) else AT_ONCE
         self._every = every
+        self.left_out = 0
+        """Samples that an epoch of the last `fit` leaves out, for they fill no minibatch."""
         self._run = None if checkpoints is None else self._resumed(checkpoints)
 
     @property
@@ -201,6 +203,7 @@ class Trainer:
             records: Records | SharedRecords = attached(self._session, data, self.batch)
         else:
             records = read(data, labels, self.forms, self.batch)
+        self.left_out = len(records) % self.batch
         if self._run is not None:
             if self._ended:
                 raise OptionError("the weights opened, which ended this run: continue it with another Trainer")
