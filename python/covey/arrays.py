@@ -19,10 +19,15 @@ def to_numpy(source: Any, names: Sequence[str], what: str) -> Any:
     """What users give as data, with everything of these turned into NumPy arrays; other things as they are.
 
     `names` are the network's inputs. A dataset's sample is a tensor, a tuple that begins with one tensor for each input
-    (labels may follow), or a dict by input name. Raises `DataError`.
+    (labels may follow), or a dict by input name. A tuple or list has an array or tensor for each input, in their order.
+    Raises `DataError`.
     """
     if isinstance(source, Mapping):
         return {name: _array(value) for name, value in source.items()}
+    if isinstance(source, tuple | list) and names and len(source) == len(names):
+        arrays = [_array(value) for value in source]
+        if all(isinstance(array, np.ndarray) and array.ndim for array in arrays):
+            return dict(zip(names, arrays, strict=True))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.utils.data.DataLoader):
         return _collect(source, names, what, np.concatenate)

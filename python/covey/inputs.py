@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 Data: TypeAlias = "str | os.PathLike[str] | npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]] | Any"
 """A .npy or .npz file, an array or a tensor of PyTorch or TensorFlow for a single input, arrays or tensors by input
-name, or a PyTorch dataset or data loader.
+name or as a tuple in the inputs' order, or a PyTorch dataset or data loader.
 """
 
 
@@ -39,7 +39,12 @@ def load_arrays(source: Data, names: Sequence[str], what: str = "input") -> dict
                 raise DataError(f"{what} data lacks the input '{name}': give arrays for {listed(names)}")
         return arrays
     if len(names) != 1:
-        raise DataError(f"{what} data is one array but the model has the inputs {listed(names)}: name each (.npz)")
+        kind = "one array" if isinstance(source, np.ndarray) else f"a {type(source).__name__}"
+        form = ", ".join(f"'{name}': .." for name in names)
+        raise DataError(
+            f"{what} data is {kind} but the model has the inputs {listed(names)}: give a dict {{{form}}} (.npz in "
+            f"files), or a tuple of {len(names)} arrays in this order"
+        )
     return {names[0]: source}
 
 

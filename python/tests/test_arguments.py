@@ -178,6 +178,21 @@ def test_name_of_a_data_set(session: Session) -> None:
         session.share_data("a/b", np.zeros((2, 4)))
 
 
+def test_data_of_several_inputs_by_position() -> None:
+    model = builders.model([helper.make_node("Sub", ["x", "pad"], ["y"])], {"x": ["N", 2], "pad": ["N", 2]}, ["y"])
+    x, pad = np.full((3, 2), 2.0), np.zeros((3, 2))
+    for data in ((x, pad), [x, pad]):
+        compiled = covey.compile(model, calibration=data)
+        assert covey.verify(compiled, "clear", data=data).passed
+        spans = {entry["name"]: entry["high"] > 1 for entry in load(compiled).program.inputs}
+        assert spans == {"x": True, "pad": False}
+    for data, kind in (((x,), "a tuple"), (x, "one array"), ([x, [0.0]], "a list")):
+        with pytest.raises(covey.DataError, match=f"{kind} but .*: give a dict {{'x': .., 'pad': ..}} .*in this order"):
+            covey.compile(model, calibration=data)
+    single = builders.single("Relu", ["N", 2])
+    assert covey.compile(single, calibration=(x,)).program_hash == covey.compile(single, calibration=x).program_hash
+
+
 def test_tensors_that_are_no_arrays() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     x = torch.arange(4.0)

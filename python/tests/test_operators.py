@@ -372,3 +372,14 @@ def test_numbers_beyond_any_word_are_refused() -> None:
     proto = builders.model([helper.make_node("Log", ["x"], ["y"])], {"x": ["N", 1]}, ["y"])
     with pytest.raises(covey.CoveyError, match="bits"):
         covey.compile(proto, calibration=np.random.default_rng(0).uniform(1, 1e20, (9, 1)))
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_outputs_need_no_shape(domain: str) -> None:
+    """Of the other domain ONNX infers nothing."""
+    proto = builders.single("Gelu", ["N", 4])
+    proto.graph.node[0].domain = domain
+    proto.opset_import[0].version = 20
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    agree(proto, image(5, 4))

@@ -1,18 +1,21 @@
 """What exporters leave in a model that ONNX does not have, or that an index does not need.
 
 tf2onnx keeps operators of TensorFlow that it has no form of, as if they were ONNX's. Exporters also bring negative
-indices to positive ones, which an input of whole numbers never holds: it counts from 0.
+indices to positive ones, which an input of whole numbers never holds: it counts from 0. Models written by hand may name
+outputs without a shape, which runtimes accept and ONNX's checker does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
+from onnx.shape_inference import infer_shapes
 
 from covey.errors import NodeError
 from covey.importers.folding import evaluate
@@ -34,7 +37,8 @@ def repaired(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model, or a changed copy."""
     foreign = model.producer_name == _PRODUCER and any(_is_foreign(node) for node in model.graph.node)
     bypassed = _unneeded(model)
-    if not foreign and not bypassed:
+    shapeless = any(_is_shapeless(output) for output in model.graph.output)
+    if not (foreign or bypassed or shapeless):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -42,7 +46,24 @@ def repaired(model: onnx.ModelProto) -> onnx.ModelProto:
         _bypass(copy.graph, bypassed)
     if foreign:
         _name_foreign(copy)
+    if shapeless:
+        _give_shapes(copy)
     return copy
+
+
+def _is_shapeless(output: onnx.ValueInfoProto) -> bool:
+    kind = output.type.WhichOneof("value")
+    return kind is None or (kind == "tensor_type" and not output.type.tensor_type.HasField("shape"))
+
+
+def _give_shapes(model: onnx.ModelProto) -> None:
+    """Give outputs the shapes that ONNX infers. The importer finds shapes itself: what is unknown may be anything."""
+    with suppress(Exception):  # models of more than 2 GB, and nodes that the checker names
+        for output, known in zip(model.graph.output, infer_shapes(model).graph.output, strict=True):
+            output.CopyFrom(known)
+    for output in model.graph.output:
+        if _is_shapeless(output) and output.type.tensor_type.elem_type:
+            output.type.tensor_type.shape.SetInParent()
 
 
 def _is_foreign(node: onnx.NodeProto) -> bool:
