@@ -79,6 +79,13 @@ GROUPS: dict[str, dict[str, Function]] = {
         "a norm by var": lambda x: (x - x.mean(-1, True)) / (x.var(-1, keepdim=True, unbiased=False) + 1e-3).sqrt(),
         "a norm by std": lambda x: (x - x.mean(-1, True)) / (x.std(-1, keepdim=True) + 1e-2),
         "cosine": lambda x: f.cosine_similarity(x, x + 1, dim=1),
+        "greatest and least size": lambda x: x.norm(float("inf"), 1) + torch.linalg.vector_norm(x, -float("inf"), -2),
+        "what is not 0": lambda x: x.relu().norm(p=0, dim=1),
+        "greatest gaps": lambda x: torch.cdist(x, torch.arange(8.0).reshape(2, 4), p=float("inf")),
+        "by running statistics": lambda x: f.instance_norm(
+            x, torch.arange(3.0), torch.arange(3.0) + 1, torch.arange(3.0) - 1, torch.ones(3), use_input_stats=False
+        ),
+        "by these alone": lambda x: f.instance_norm(x, torch.ones(3), torch.ones(3) / 2, use_input_stats=False),
         "distances": lambda x: torch.cdist(x, torch.arange(8.0).reshape(2, 4)),
     },
     "element by element": {
@@ -95,6 +102,14 @@ GROUPS: dict[str, dict[str, Function]] = {
         "clamp from below": lambda x: torch.clamp(x, min=torch.arange(4.0) / 4),
         "nan_to_num": lambda x: torch.nan_to_num(x + 1),
         "logaddexp": lambda x: torch.logaddexp(x, x * 0.5),
+        "rrelu": lambda x: f.rrelu(x, 0.1, 0.5),
+        "softplus up to a threshold": lambda x: f.softplus(x, 2.5, 1),
+        "softplus up to another": lambda x: f.softplus(x, threshold=0.5),
+        "fmax": lambda x: torch.fmax(x, -x) + torch.fmin(x, 2 * x),
+        "heaviside": lambda x: torch.heaviside(x.round(), torch.tensor(0.25)),
+        "hypot": lambda x: torch.hypot(x, x * x) + torch.hypot(torch.arange(4.0), x),
+        "xlogy": lambda x: torch.xlogy(x, x.abs() + 1) + torch.special.xlogy(2, x * x + 1),
+        "one power in a tensor": lambda x: x ** torch.full((4,), 3.0),
     },
     "truth values": {
         "of truth values": lambda x: (x > 0).float().bool() * x,
@@ -113,6 +128,9 @@ GROUPS: dict[str, dict[str, Function]] = {
         "unfold": lambda x: x.unfold(1, 2, 1).unfold(2, 3, 1),
         "im2col": lambda x: f.unfold(torch.stack([x, -x], 1), (2, 3), 1, 1, 2),
         "im2col, apart": lambda x: f.unfold(x.unsqueeze(1), 2, dilation=2),
+        "reflected and cropped": lambda x: f.pad(x, (-1, 2), "reflect"),
+        "repeated and cropped": lambda x: f.pad(x, (1, -2), "replicate"),
+        "from the other end and cropped": lambda x: f.pad(x, (-2, 2), "circular"),
         "split into nothing": lambda x: x.split([0, 3], 1)[1] * 2,
         "a divisor": lambda x: f.avg_pool2d(x.unsqueeze(1), 2, divisor_override=3),
     },
@@ -163,6 +181,10 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "over the batch": (lambda x: x.var(0), "runs over the batch"),
     "secret indices": (lambda x: x.scatter(1, x.argmax(1, keepdim=True), 1.0), "secret indices"),
     "written twice": (lambda x: written(x, ((ALL, [1, 1]), 0.5)), "writes an element twice"),
+    "powers of elements": (lambda x: x.abs() ** torch.arange(4.0), r"powers that differ \(0, 1, 2, 3\).*torch.cat"),
+    "secret powers": (lambda x: x.abs() ** x, "its exponent depends on the input"),
+    "a random slope": (lambda x: f.rrelu(x, training=True), "its slope is random in training"),
+    "cropped and taken": (lambda x: f.pad(x, (-2, 3), "reflect"), "its pads crop what they pad with"),
     "no rule that leads anywhere": (lambda x: x.cummax(1)[0], "aten.cummax.: Covey has no secure form"),
 }
 
@@ -172,3 +194,9 @@ def test_what_is_refused(case: str) -> None:
     function, saying = REFUSED[case]
     with pytest.raises(covey.CoveyError, match=saying):
         covey.compile(Outputs([function]), (example(2),), input_range=(-1, 1))
+
+
+def test_statistics_that_training_changes() -> None:
+    module = torch.nn.InstanceNorm1d(3, track_running_stats=True).eval()
+    _, (error,) = examine(module, example_inputs=(example(2),), trained=True)
+    assert "those of each sample while it is trained" in str(error)

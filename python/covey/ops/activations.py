@@ -136,17 +136,27 @@ def _celu_aten(node: TorchNode) -> None:
     node.become("Celu", node.activation("self"), alpha=node.number("alpha"))
 
 
+SAME_FROM = 10.0
+"""From here on x is within 5e-5 of its softplus."""
+
+
 @from_torch("aten.softplus.default")
 def _softplus_aten(node: TorchNode) -> None:
-    """From its threshold on PyTorch takes x itself, which the function is by then."""
-    x, beta = node.activation("self"), node.number("beta")
-    if beta == 0.0 or node.number("threshold") < 10.0:
-        raise node.unsupported("its threshold is below 10 or its beta 0", "leave them at their defaults")
-    if beta == 1.0:
+    """Above its threshold PyTorch takes x itself; from 10 on the function is that anyway, and a comparison is saved."""
+    x, beta, threshold = node.activation("self"), node.number("beta"), node.number("threshold")
+    if beta == 0.0:
+        raise node.unsupported("its beta is 0", "make it positive")
+    scaled = x if beta == 1.0 else node.apply("Mul", x, beta, suffix="scaled")
+    if beta == 1.0 and threshold >= SAME_FROM:
         node.become("Softplus", x)
-    else:
-        inner = node.apply("Softplus", node.apply("Mul", x, beta, suffix="scaled"), suffix="softplus")
-        node.become("Mul", inner, 1.0 / beta)
+        return
+    below = node.apply("Softplus", scaled, suffix="softplus")
+    if threshold >= SAME_FROM:
+        node.become("Mul", below, 1.0 / beta)
+        return
+    if beta != 1.0:
+        below = node.apply("Mul", below, 1.0 / beta, suffix="below")
+    node.become("Where", node.apply("Greater", scaled, threshold, suffix="above"), x, below)
 
 
 @from_torch("aten.log_sigmoid.default")
@@ -169,6 +179,12 @@ LOGARITHMS = {"aten.log2.default": 2.0, "aten.log10.default": 10.0}
 def _logarithm_aten(node: TorchNode) -> None:
     natural = node.apply("Log", node.activation("self"), suffix="log")
     node.become("Mul", natural, 1.0 / math.log(LOGARITHMS[f"{node.op_type}.default"]))
+
+
+@from_torch("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.special_xlogy.default")
+def _x_log_y_aten(node: TorchNode) -> None:
+    """PyTorch's exception is for x = y = 0, which Log refuses."""
+    node.become("Mul", node.operand("self"), node.apply("Log", node.activation("other"), suffix="log"))
 
 
 @from_torch("aten.log1p.default")

@@ -252,3 +252,13 @@ def _unequal_aten(node: TorchNode) -> None:
         node.become("Xor", node.activation("self"), node.activation("other"))
         return
     node.become("Not", node.apply("Equal", node.operand("self"), node.operand("other"), suffix="equal"))
+
+
+@from_torch("aten.heaviside.default")
+def _heaviside_aten(node: TorchNode) -> None:
+    """0 below 0, 1 above, and a number of its own at 0."""
+    x = node.activation("self")
+    at_zero = node.apply(
+        "Where", node.apply("Less", x, 0.0, suffix="below"), 0.0, node.operand("values"), suffix="rest"
+    )
+    node.become("Where", node.apply("Greater", x, 0.0, suffix="above"), 1.0, at_zero)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from covey.importers.onnx_node import MS_DOMAIN, OnnxNode, from_onnx
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.torch_node import Operand, TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Shape, Value
 from covey.ops.add import Add
@@ -197,7 +197,18 @@ def _group_norm_aten(node: TorchNode) -> None:
 @from_torch("aten.instance_norm.default")
 def _instance_norm_aten(node: TorchNode) -> None:
     node.ignore("cudnn_enabled", "momentum", "running_mean", "running_var")
-    if not node.flag("use_input_stats"):
-        raise node.unsupported("it takes running statistics", "use BatchNorm, which folds away")
     operands = [node.operand(name) if node.has(name) else None for name in ("weight", "bias")]
+    if not node.flag("use_input_stats"):
+        _by_running_statistics(node, *operands)
+        return
     node.become("InstanceNormalization", node.activation("input"), *operands, epsilon=node.number("eps"))
+
+
+def _by_running_statistics(node: TorchNode, weight: Operand | None, bias: Operand | None) -> None:
+    """In inference these are constants, as those of BatchNormalization are."""
+    if node.scope.trained:
+        reason = "it takes running statistics, and those of each sample while it is trained"
+        raise node.unsupported(reason, "use track_running_stats=False")
+    mean, variance = (node.constant(name) for name in ("running_mean", "running_var"))
+    factors = [np.ones(mean.shape) if weight is None else weight, np.zeros(mean.shape) if bias is None else bias]
+    node.become("BatchNormalization", node.activation("input"), *factors, mean, variance, epsilon=node.number("eps"))

@@ -161,6 +161,17 @@ def _leaky_relu_aten(node: TorchNode) -> None:
     node.become("LeakyRelu", node.activation("self"), alpha=node.number("negative_slope"))
 
 
+@from_torch("aten.rrelu.default")
+def _random_relu_aten(node: TorchNode) -> None:
+    """In inference its slope is the mean of those that it draws from in training."""
+    node.ignore("generator")
+    if node.flag("training") or node.scope.dropout:
+        raise node.unsupported("its slope is random in training", "call eval() on the module, or train with LeakyReLU")
+    slope = (node.number("lower") + node.number("upper")) / 2
+    node.become("LeakyRelu", node.activation("self"), alpha=slope)
+    node.note("LeakyReLU of the mean slope")
+
+
 @from_torch("aten.prelu.default", "aten._prelu_kernel.default")
 def _prelu_aten(node: TorchNode) -> None:
     x, slope = node.activation("self"), node.constant("weight").astype(np.float64)

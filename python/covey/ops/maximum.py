@@ -115,7 +115,7 @@ def _beyond(constant: npt.NDArray[Any], op: Extreme) -> bool:
     return bool(constant <= LEAST if op.largest else constant >= -LEAST)
 
 
-@from_torch("aten.maximum.default", "aten.max.other")
+@from_torch("aten.maximum.default", "aten.max.other", "aten.fmax.default")
 def _max_aten(node: TorchNode) -> None:
     node.become("Max", node.operand("self"), node.operand("other"))
 
@@ -130,6 +130,6 @@ def _clamp_aten(node: TorchNode) -> None:
     node.become(given[-1][0], x, given[-1][1])
 
 
-@from_torch("aten.minimum.default", "aten.min.other")
+@from_torch("aten.minimum.default", "aten.min.other", "aten.fmin.default")
 def _min_aten(node: TorchNode) -> None:
     node.become("Min", node.operand("self"), node.operand("other"))

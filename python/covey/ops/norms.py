@@ -121,10 +121,31 @@ def _log_sum_exp_aten(node: TorchNode) -> None:
 @from_torch("aten.linalg_vector_norm.default", "aten.norm.ScalarOpt_dim")
 def _norm_aten(node: TorchNode) -> None:
     node.ignore("dtype")
-    order = node.number("ord" if "ord" in node.arguments else "p")
-    if order not in (1.0, 2.0):
-        raise node.unsupported(f"its norm is of order {order:g}", "use that of order 1 or 2")
-    reduce_aten(node, f"ReduceL{order:.0f}")
+    operator, x = _norm(node, node.number("ord" if "ord" in node.arguments else "p"), node.activation("self"))
+    reduce_aten(node, operator, x)
+
+
+def _norm(node: TorchNode, order: float, x: Value) -> tuple[str, Value]:
+    """A norm as the reduction of x, or of what is made of it."""
+    if order in (1.0, 2.0):
+        return f"ReduceL{order:.0f}", x
+    if np.isinf(order):
+        return "ReduceMax" if order > 0 else "ReduceMin", node.apply("Abs", x, suffix="sizes")
+    if order == 0.0:
+        return "ReduceSum", node.apply("Not", node.apply("Equal", x, 0.0, suffix="zeros"), suffix="others")
+    raise node.unsupported(f"its norm is of order {order:g}", "use that of order 0, 1, 2 or inf")
+
+
+@from_torch("aten.hypot.default")
+def _hypotenuse_aten(node: TorchNode) -> None:
+    squares: list[Operand] = []
+    for name in ("self", "other"):
+        x = node.operand(name)
+        if isinstance(x, Value):
+            squares.append(node.apply("Mul", x, x, suffix="square"))
+        else:
+            squares.append(np.square(node.constant(name).astype(np.float64)))
+    node.become("Sqrt", node.apply("Add", *squares, suffix="squares"))
 
 
 @from_torch("aten.prod.dim_int")
@@ -148,12 +169,10 @@ def _distances_aten(node: TorchNode) -> None:
     """[.., P, M] and [.., R, M] to the norms [.., P, R] of all differences."""
     node.ignore("compute_mode")
     x, y = node.operand("x1"), node.operand("x2")
-    order = node.number("p")
-    if order not in (1.0, 2.0):
-        raise node.unsupported(f"its norm is of order {order:g}", "use that of order 1 or 2")
     rows, columns = (_with_axis(node, each, axis) for each, axis in ((x, -2), (y, -3)))
     gaps = node.apply("Sub", rows, columns, suffix="gaps")
-    node.become(f"ReduceL{order:.0f}", gaps, np.array([gaps.rank - 1]), keepdims=0)
+    operator, gaps = _norm(node, node.number("p"), gaps)
+    node.become(operator, gaps, np.array([gaps.rank - 1]), keepdims=0)
 
 
 def _with_axis(node: TorchNode, operand: Operand, axis: int) -> Operand:

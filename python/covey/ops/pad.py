@@ -116,12 +116,19 @@ def _move(
     before: Sequence[int],
     after: Sequence[int],
 ) -> None:
-    """Nothing is exchanged."""
+    """Nothing is exchanged. Negative pads crop, before others move what is left."""
     widths = list(zip(x.shape, before[1:], after[1:], strict=True))
-    if min(*before, *after) < 0:
-        raise node.unsupported(f"its pads crop in mode '{mode}'", "put a Slice before it")
     node.check_shape([size + first + last for size, first, last in widths])
-    emit_pick(node, x, [np.pad(np.arange(size), (first, last), mode=mode).tolist() for size, first, last in widths])
+    along = []
+    for size, first, last in widths:
+        kept = np.arange(max(0, -first), size - max(0, -last))
+        pads = (max(0, first), max(0, last))
+        # Runtimes differ in whether such pads take what is cropped.
+        most = {"edge": max(pads), "reflect": len(kept) - 1, "wrap": len(kept)}[mode]
+        if len(kept) < 1 or (len(kept) < size and max(pads) > most):
+            raise node.unsupported(f"its pads crop what they pad with in mode '{mode}'", "put a Slice before it")
+        along.append(np.pad(kept, pads, mode=mode).tolist())
+    emit_pick(node, x, along)
 
 
 @from_torch("aten.constant_pad_nd.default", "aten.pad.default")

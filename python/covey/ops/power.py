@@ -24,10 +24,11 @@ def _pow(node: OnnxNode) -> None:
         raise node.unsupported("its exponent has no elements", "repair the model")
     exponent = float(exponents[0])
     if exponents.size != 1 or exponent == 0.0 or not np.isfinite(exponent):
-        shown = ", ".join(f"{each:g}" for each in exponents[:4])
-        raise node.unsupported(
-            f"it raises to the power {shown}", "only one power for all elements is supported, and none of 0"
-        )
+        if exponents.size != 1:
+            shown = ", ".join(f"{each:g}" for each in exponents[:4])
+            reason = f"it raises elements to powers that differ ({shown}), which is not supported"
+            raise node.unsupported(reason, "raise each part to one power, and join the parts by Concat (torch.cat)")
+        raise node.unsupported(f"it raises to the power {exponent:g}", "raise to a finite power other than 0")
     x = _stretched(node, x)
     if exponent == 1.0:
         node.alias(x)
@@ -63,6 +64,16 @@ def _stretched(node: OnnxNode, x: Value) -> Value:
 def _pow_aten(node: TorchNode) -> None:
     exponent = node.number("exponent") if node.has("exponent") else 2.0
     node.become("Pow", node.activation("self"), exponent)
+
+
+@from_torch("aten.pow.Tensor_Tensor")
+def _pow_of_tensors_aten(node: TorchNode) -> None:
+    if isinstance(node.argument("exponent"), Value):
+        raise node.unsupported(
+            "its exponent depends on the input, which is not supported",
+            "of a positive base write torch.exp(exponent * torch.log(base))",
+        )
+    node.become("Pow", node.activation("self"), node.operand("exponent"))
 
 
 @from_torch("aten.rsqrt.default")

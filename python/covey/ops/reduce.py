@@ -138,9 +138,9 @@ def _amin_aten(node: TorchNode) -> None:
     reduce_aten(node, "ReduceMin")
 
 
-def reduce_aten(node: TorchNode, operator: str) -> None:
-    """A reduction over the node's `dim`."""
-    x, axes = node.activation("self"), node.integers("dim")
+def reduce_aten(node: TorchNode, operator: str, x: Value | None = None) -> None:
+    """A reduction over the node's `dim`: of its own operand, or of `x`, which was made of that."""
+    x, axes = x or node.activation("self"), node.integers("dim")
     if not axes:
         raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
     node.become(operator, x, np.array(axes), keepdims=int(node.flag("keepdim")))
