@@ -30,6 +30,10 @@ EINSUM: dict[str, list[tuple[int, ...] | np.ndarray]] = {
     "bhi,hij->bhj": [(2, 3), RNG.normal(size=(2, 3, 4))],
     "bhi,hi->bih": [(2, 3), RNG.normal(size=(2, 3))],
     "bij,bj": [(3, 4), (4,)],
+    "bi,ijk,bj->bk": [(3,), RNG.normal(size=(3, 4, 5)), (4,)],
+    "ij,jk,bik,bl->bkl": [RNG.normal(size=(3, 2)), RNG.normal(size=(2, 4)), (3, 4), (2,)],
+    "bii->bi": [(3, 3)],
+    "bijj,ii->b": [(2, 3, 3), RNG.normal(size=(2, 2))],
     "...ij,...jk": [(2, 3, 4), (2, 4, 5)],
     "b...i,ij->bj...": [(3, 2, 4), RNG.normal(size=(4, 5))],
 }
@@ -58,7 +62,7 @@ def test_einsum(equation: str) -> None:
     ("equation", "saying"),
     [
         ("bij,bj", "mixes the samples"),
-        ("bii->bi", "takes a diagonal"),
+        ("bbi->bi", "mixes the samples"),
         ("bij->ij", "mixes the samples"),
     ],
 )

@@ -68,6 +68,19 @@ GROUPS: dict[str, dict[str, Function]] = {
         "whole parts": lambda x: (2 * x).int() + (x * 3).long() % 2,
         "clipped whole parts as places": lambda x: torch.arange(6.0)[(x * 2).long().clamp(0, 5)],
         "min": lambda x: x.min(-1, keepdim=True).values,
+        "cummax": lambda x: x.cummax(1)[0],
+        "cummin": lambda x: x.cummin(2).values,
+        "cumprod": lambda x: x.cumprod(-1),
+        "einsum of three": lambda x: torch.einsum("bij,bik,jk->bi", x, x, torch.arange(16.0).reshape(4, 4) / 16),
+        "median and its place": lambda x: sum(x.median(2)),
+        "median of six": lambda x: x.flatten(1)[:, :6].nanmedian(1)[1][:, None] * 1.0,
+        "kthvalue": lambda x: x.kthvalue(2, 2, keepdim=True)[0] + x.kthvalue(3)[1][..., None],
+        **{
+            f"quantile, {how}": lambda x, how=how: x.flatten(1).quantile(0.32, 1, interpolation=how)[:, None]
+            for how in ("linear", "lower", "higher", "nearest", "midpoint")
+        },
+        "quantiles": lambda x: x.quantile(torch.tensor([0.9, 1.0]), 2, keepdim=True).permute(1, 2, 3, 0),
+        "a high quantile": lambda x: x.flatten(1).nanquantile(0.95, -1, keepdim=True),
         "median": lambda x: x.median(2)[0],
         "median that stays": lambda x: x.median(1, keepdim=True).values * x,
         "prod": lambda x: x.prod(1),
@@ -112,6 +125,10 @@ GROUPS: dict[str, dict[str, Function]] = {
         "one power in a tensor": lambda x: x ** torch.full((4,), 3.0),
     },
     "truth values": {
+        "numbers are finite": lambda x: (
+            torch.where(x.isnan() | x.isinf() | ~x.isfinite(), 0.0, x) * x.isfinite().float()
+        ),
+        "none is infinite": lambda x: x.masked_fill(torch.isneginf(x) | torch.isposinf(x), 1.0) * 2,
         "of truth values": lambda x: (x > 0).float().bool() * x,
         "the opposite": lambda x: (1 - (x > 0).int()).bool() * x,
         "of numbers": lambda x: (2 * x).int().bool() * x,
@@ -184,8 +201,10 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "powers of elements": (lambda x: x.abs() ** torch.arange(4.0), r"powers that differ \(0, 1, 2, 3\).*torch.cat"),
     "secret powers": (lambda x: x.abs() ** x, "its exponent depends on the input"),
     "a random slope": (lambda x: f.rrelu(x, training=True), "its slope is random in training"),
+    "places of maxima so far": (lambda x: x.cummax(1)[1] * 1.0, "its result 1 is asked for"),
+    "a quantile over the batch": (lambda x: x.quantile(0.5), "it runs over the batch too"),
     "cropped and taken": (lambda x: f.pad(x, (-2, 3), "reflect"), "its pads crop what they pad with"),
-    "no rule that leads anywhere": (lambda x: x.cummax(1)[0], "aten.cummax.: Covey has no secure form"),
+    "no rule that leads anywhere": (lambda x: torch.lgamma(x), "aten.lgamma.: Covey has no secure form"),
 }
 
 

@@ -26,6 +26,7 @@ import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, eager, moved, repeated
 from covey.importers.decomposed import CHECKS, decomposed, reads_shape
+from covey.importers.modules import cannot_export, check_module
 from covey.importers.onnx_node import Scope, well_formed
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode, is_batch
@@ -153,6 +154,7 @@ def _read(torch: Any, path: str) -> Any:
 
 
 def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
+    check_module(torch, module)
     training = next((path or "the model" for path, part in module.named_modules() if part.training), None)
     if training is not None:
         raise ModelError(f"'{training}' is in training mode: call eval() on the module first")
@@ -177,10 +179,7 @@ def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
         with _quiet():
             return torch.export.export(module, *arguments(examples))
     except Exception as error:
-        raise ModelError(
-            f"torch.export cannot export {type(module).__name__} ({_first_line(error)}): see torch.export's own "
-            f"advice, or export to ONNX"
-        ) from None
+        raise cannot_export(torch, module, error, _first_line(error)) from None
 
 
 def _examples(torch: Any, module: Any, example_inputs: Any) -> dict[str, Any]:
@@ -312,13 +311,16 @@ class _Importer:
         self.known[node] = graph.add_value(Value(node.name, tuple(sizes), dtype=dtype))
 
     def _outputs(self, node: Any) -> None:
-        kinds = [spec.kind.name for spec in self.program.graph_signature.output_specs]
         graph = self.scope.graph
-        for kind, result in zip(kinds, node.args[0], strict=True):
+        for spec, result in zip(self.program.graph_signature.output_specs, node.args[0], strict=True):
+            kind = spec.kind.name
             if kind == "USER_INPUT_MUTATION":
                 continue
             if kind != "USER_OUTPUT":
-                raise ModelError("the model changes its own buffers as it runs: call eval() on it before exporting")
+                raise ModelError(
+                    f"the model changes '{spec.target}' as it runs: call eval() on it before exporting, and let its "
+                    f"forward assign to no buffer"
+                )
             if result is None:
                 continue
             value = self.known.get(result) if hasattr(result, "op") else result
@@ -433,7 +435,8 @@ class _Importer:
     def _import(self, node: Any, target: str, operands: Any) -> None:
         name, graph = self.names[node], self.scope.graph
         arguments, given = _bind(node.target._schema, *operands)
-        torch_node = TorchNode(self.scope, name, _plain(target), graph.fresh(name), arguments, given)
+        asked = frozenset(user.args[1] for user in node.users if user.target is operator.getitem)
+        torch_node = TorchNode(self.scope, name, _plain(target), graph.fresh(name), arguments, given, asked)
         mark = len(graph.nodes)
         try:
             importer = TORCH_IMPORTERS.get(target)

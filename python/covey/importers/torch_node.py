@@ -77,6 +77,8 @@ class TorchNode:
     """By schema name, the absent ones with their defaults: `Value`, `Constant`, numbers, texts, lists of them, None."""
     given: frozenset[str]
     """The arguments that differ from their defaults."""
+    asked: frozenset[int] = frozenset()
+    """Which of several results anything reads."""
     read: set[str] = field(default_factory=set)
     rewritten: str | None = None
     known: Constant | None = None
@@ -193,9 +195,9 @@ class TorchNode:
         native = self.op_type.startswith(("aten.native_", "aten._"))
         (self.first_of if native else self.become)(operator, *operands, **attributes)
 
-    def constant_result(self, array: npt.NDArray[Any]) -> None:
-        """The node's result is a constant, whatever the network's input is."""
-        self.known = Constant(self.output, array)
+    def constant_result(self, array: npt.NDArray[Any], *, repeated: bool = False) -> None:
+        """The node's result is a constant, whatever the network's input is; `repeated` if it is that of one sample."""
+        self.known = Constant(self.output, array, repeated)
         self.rewritten = "constant, whatever it reads"
 
     @property

@@ -1,4 +1,7 @@
-"""Sums up to each element, and triangles of matrices: public positions, so nothing is exchanged."""
+"""Sums up to each element, and triangles of matrices: public positions, so nothing is exchanged.
+
+Maxima, minima and products up to each element are chains of steps.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,17 @@ import numpy as np
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
+from covey.ir import Value
 from covey.ops.average_pool import SumPool
 from covey.ops.gather import ABSENT, MOST_INDICES, data_axis, flat, pick
 from covey.ops.reshape import Reshape
 from covey.ops.transpose import Transpose
 from covey.ops.window import MOST_STEPS, Window
+
+MOST_SCANNED = 64
+"""Beyond so many factors hardly any product is a number, and maxima take many comparisons."""
+
+SCANS = {"cummax": "Max", "cummin": "Min", "cumprod": "Mul"}
 
 
 @from_onnx("CumSum")
@@ -67,3 +76,25 @@ def _upper_aten(node: TorchNode) -> None:
 @from_torch("aten.tril.default")
 def _lower_aten(node: TorchNode) -> None:
     node.become("Trilu", node.activation("self"), np.array(node.integers("diagonal")), upper=0)
+
+
+@from_torch(*(f"aten.{name}.default" for name in SCANS))
+def _scan_aten(node: TorchNode) -> None:
+    """Each step joins runs of twice as many elements. The places of cummax and cummin are not computed."""
+    node.ignore("dtype")
+    kind, x = node.op_type.removeprefix("aten."), node.activation("self")
+    (axis,) = node.inner_axes("dim", x)
+    size, reach = x.dims(1)[axis], 1
+    if size > MOST_SCANNED:
+        raise node.unsupported(f"it runs over {size} elements", f"at most {MOST_SCANNED} are supported")
+
+    def part(start: int, end: int) -> Value:
+        return node.apply("Slice", x, *(np.array([each]) for each in (start, end, axis)), suffix="part")
+
+    while reach < size:
+        joined = node.apply(SCANS[kind], part(reach, size), part(0, size - reach), suffix="runs")
+        x, reach = node.apply("Concat", part(0, reach), joined, axis=axis, suffix="scanned"), 2 * reach
+    node.alias(x)
+    if kind != "cumprod":
+        node.results = [x]
+    node.note("joined runs of elements")

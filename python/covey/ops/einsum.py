@@ -1,4 +1,4 @@
-"""Einsum of one or two operands, as a product of matrices between moves."""
+"""Einsum as products of matrices between moves: of one or two operands, and of more two at a time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from covey.importers.onnx_node import IMPORTERS, OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import Value
 from covey.ops.average_pool import SumPool
+from covey.ops.gather import flat
 from covey.ops.mul import Mul
 from covey.ops.reduce import reduce
 from covey.ops.reshape import Reshape
@@ -35,13 +36,17 @@ def _einsum(node: OnnxNode) -> None:
     """Of labels: those of both operands and the result are a stack, those of both alone are multiplied over."""
     terms, result = _equation(node)
     first = next((index for index in range(len(terms)) if not node.is_constant(index)), None)
-    if len(terms) > 2 or first is None:
-        raise node.unsupported("it has more than two operands", WRITE_OUT)
+    if first is None:
+        raise node.unsupported("it has no operand that depends on the input", "repair the model")
+    node.inputs, terms = _without_diagonals(node, terms)
+    if len(terms) > 2:
+        _in_pairs(node, terms, result, terms[first][:1])
+        return
     batch = terms[first][:1]
     for index, term in enumerate([*terms, result]):
         known = index < len(terms) and node.is_constant(index)
         if len(set(term)) < len(term) or (batch in term if known else not term.startswith(batch)):
-            raise node.unsupported("its equation takes a diagonal, or mixes the samples of a batch", WRITE_OUT)
+            raise node.unsupported("its equation mixes the samples of a batch, or does not put them first", WRITE_OUT)
     result = result[1:]
     operands = [_operand(node, index, term, batch) for index, term in enumerate(terms)]
     if not operands[0].value:
@@ -81,6 +86,46 @@ def _einsum(node: OnnxNode) -> None:
     shape = tuple(sizes[label] for label in (*stack, *rows, *columns))
     made = node.emit(Reshape(shape), [made], output=f"{node.outputs[0]}.shaped")
     _ordered(node, _Operand(made, "", "".join((*stack, *rows, *columns))), result)
+
+
+def _without_diagonals(node: OnnxNode, terms: list[str]) -> tuple[list[str], list[str]]:
+    """Operands and their labels, of which none stands twice: the elements at which both places are the same."""
+    names, found = list(node.inputs), []
+    for index, term in enumerate(terms):
+        labels = "".join(dict.fromkeys(term))
+        found.append(labels)
+        if labels == term:
+            continue
+        names[index] = node.scope.graph.fresh(f"{node.outputs[0]}.diagonal{index}")
+        if node.is_constant(index):
+            node.scope.constants[names[index]] = np.einsum(f"{term}->{labels}", node.constant(index, "operand"))
+            continue
+        value = _operand(node, index, term, term[:1]).value
+        if value is None or term[0] in term[1:]:
+            raise node.unsupported("its equation mixes the samples of a batch", WRITE_OUT)
+        places = np.einsum(f"{term[1:]}->{labels[1:]}", np.arange(value.size).reshape(value.shape))
+        value = node.emit(flat(places), [value], output=f"{names[index]}_elements")
+        names[index] = node.emit(Reshape(places.shape), [value], output=names[index]).name
+    return names, found
+
+
+def _in_pairs(node: OnnxNode, terms: list[str], result: str, batch: str) -> None:
+    """The first two operands, with the labels that the rest has, in their place."""
+    rest = set(result).union(*terms[2:])
+    kept = "".join(label for label in dict.fromkeys(batch + terms[0] + terms[1]) if label in rest)
+    pair, name = f"{terms[0]},{terms[1]}", node.scope.graph.fresh(f"{node.outputs[0]}.pair{len(terms)}")
+    if node.is_constant(0) and node.is_constant(1):
+        kept = kept.removeprefix(batch)
+        operands = (node.constant(index, "operand") for index in range(2))
+        node.scope.constants[name] = np.einsum(f"{pair}->{kept}", *operands)
+    else:
+        _einsum(_part(node, node.inputs[:2], name, f"{pair}->{kept}"))
+    _einsum(_part(node, [name, *node.inputs[2:]], node.outputs[0], ",".join([kept, *terms[2:]]) + f"->{result}"))
+    node.note("products of matrices")
+
+
+def _part(node: OnnxNode, inputs: list[str], output: str, equation: str) -> OnnxNode:
+    return OnnxNode(node.scope, node.name, node.op_type, inputs, [output], {"equation": equation})
 
 
 def _equation(node: OnnxNode) -> tuple[list[str], str]:

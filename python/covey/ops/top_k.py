@@ -284,7 +284,7 @@ def _top_k_aten(node: TorchNode) -> None:
     x = node.activation("self")
     options = {"axis": node.axis("dim", x.rank), "largest": int(node.flag("largest"))}
     node.ignore("sorted")
-    node.become_several("TopK", 2, x, np.array(node.integers("k")), **options)
+    node.become_several("TopK", _wanted(node), x, np.array(node.integers("k")), **options)
 
 
 @from_torch("aten.sort.default", "aten.sort.stable")
@@ -293,15 +293,9 @@ def _sort_aten(node: TorchNode) -> None:
     axis = node.axis("dim", x.rank)
     node.ignore("stable")
     size = x.shape[axis - 1] if axis else 1
-    node.become_several("TopK", 2, x, np.array([size]), axis=axis, largest=int(node.flag("descending")))
+    node.become_several("TopK", _wanted(node), x, np.array([size]), axis=axis, largest=int(node.flag("descending")))
 
 
-@from_torch("aten.median.dim")
-def _median_aten(node: TorchNode) -> None:
-    """Of an even number of elements the lower one of the middle."""
-    x = node.activation("self")
-    (axis,) = node.inner_axes("dim", x)
-    count = (x.dims(1)[axis] + 1) // 2
-    least = node.apply_several("TopK", 2, x, np.array([count]), axis=axis, largest=0)[0]
-    last = np.array([count - 1] if node.flag("keepdim") else count - 1)
-    node.first_of("Gather", least, last, axis=axis)
+def _wanted(node: TorchNode) -> int:
+    """How many of the two results are computed: places take digits of their own."""
+    return 2 if 1 in node.asked else 1

@@ -1,10 +1,11 @@
-"""Numbers as truth values: whether they are not 0."""
+"""Numbers as truth values: whether they are not 0, and whether they are numbers, which all are."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from covey.importers.onnx_node import OnnxNode
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import DType, Graph, Value
 from covey.ops.add import Add
 from covey.ops.comparison import Equal, Not
@@ -58,3 +59,15 @@ def _truth_behind(graph: Graph, name: str) -> tuple[Value | None, bool]:
     if taken.all() and not otherwise.any():
         return condition, False
     return (condition, True) if otherwise.all() and not taken.any() else (None, False)
+
+
+@from_torch(
+    "aten.isfinite.default",
+    "aten.isinf.default",
+    "aten.isnan.default",
+    "aten.isneginf.default",
+    "aten.isposinf.default",
+)
+def _is_number_aten(node: TorchNode) -> None:
+    x = node.argument("self")
+    node.constant_result(np.full((1, *x.shape), node.op_type == "aten.isfinite"), repeated=x.batch_first)

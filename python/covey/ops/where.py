@@ -132,6 +132,14 @@ def _by_constant(node: OnnxNode) -> None:
     mask = of_one_sample(node.constant(0, "condition").astype(bool), rank)
     if mask.ndim >= rank:
         raise node.unsupported("its constant condition differs between samples", "make it independent of the batch")
+    if mask.all() or not mask.any():
+        index = 1 if mask.any() else 2
+        x, other = (None if node.is_constant(each) else node.activation(each) for each in (index, 3 - index))
+        shape = other.shape if other is not None else of_one_sample(node.constant(3 - index, "choice"), rank).shape
+        if x is not None and len(shape) < rank and np.broadcast_shapes(shape, mask.shape, x.shape) == x.shape:
+            node.alias(x)
+            node.note("removed: its condition is the same everywhere, and public")
+            return
     name = node.outputs[0]
     parts: list[Value] = []
     for index, chosen in ((1, mask), (2, ~mask)):

@@ -1,0 +1,41 @@
+"""Modules that PyTorch cannot export, or not to anything useful: one line that says why, and the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from covey.errors import ModelError, UnsupportedError
+
+_DEPENDS = ("data-dependent", "GuardOnDataDependent", "Dynamic control flow is not supported")
+"""What PyTorch says where an `if` or a size depends on data."""
+
+
+def check_module(torch: Any, module: Any) -> None:
+    """Refuse a module that is no code, has no weights, or attends in a way that is not supported."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(
+            f"{type(module).__name__} is a module of torch.jit: give the module that it was made from, or export it to "
+            f"ONNX"
+        )
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    empty = next((name for name, tensor in tensors if tensor.device.type == "meta"), None)
+    if empty is not None:
+        raise ModelError(f"'{empty}' is on the device meta, its weights are not loaded: load them on the CPU first")
+    for path, part in module.named_modules():
+        if isinstance(part, torch.nn.MultiheadAttention) and (part.bias_k is not None or part.add_zero_attn):
+            option = "add_bias_kv" if part.bias_k is not None else "add_zero_attn"
+            reason = f"its option {option} gives all samples a further key, which is not supported"
+            raise UnsupportedError(path or "the model", type(part).__name__, reason, f"build it with {option}=False")
+
+
+def cannot_export(torch: Any, module: Any, error: Exception, shown: str) -> ModelError:
+    """The error of a module that PyTorch does not export; `shown` is what PyTorch says."""
+    way_out = "see torch.export's own advice, or export to ONNX"
+    depends = any(text in f"{type(error).__name__} {error}" for text in _DEPENDS)
+    if depends and any(
+        isinstance(part, torch.nn.TransformerEncoder | torch.nn.TransformerDecoder) for part in module.modules()
+    ):
+        way_out = "where it passes a mask to nn.TransformerEncoder or its kin, let it pass is_causal as well"
+    elif depends:
+        way_out = "an `if`, a loop or a size depends on the data: compute both ways and choose by torch.where"
+    return ModelError(f"torch.export cannot export {type(module).__name__} ({shown}): {way_out}")
