@@ -16,14 +16,16 @@ from onnx import helper, numpy_helper
 ELEMENTWISE_TEXT = """
     Abs Acos Acosh Add And Asin Asinh Atan Atanh Cast CastLike Celu Clip Cos Cosh Div Dropout Elu Equal Erf Exp Gelu
     Greater GreaterOrEqual HardSigmoid HardSwish Identity LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mul Neg Not
-    Or Pow PRelu Reciprocal Relu Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh
+    Or Pow PRelu Reciprocal Relu Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh
     ThresholdedRelu Where Xor
 """
 ELEMENTWISE = frozenset(ELEMENTWISE_TEXT.split())
 """Operators that broadcast: dimensions align at the end, so inputs of fewer dimensions get ones behind the batch."""
 
 DEFAULT_AXIS = {
-    **dict.fromkeys(("LayerNormalization", "LogSoftmax", "LpNormalization", "RMSNormalization", "Softmax", "TopK"), -1),
+    **dict.fromkeys(
+        ("Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization", "RMSNormalization", "Softmax", "TopK"), -1
+    ),
     **dict.fromkeys(("ArgMax", "ArgMin", "Gather", "GatherElements", "ScatterElements", "Split"), 0),
     "Concat": None,
 }

@@ -383,3 +383,19 @@ def test_outputs_need_no_shape(domain: str) -> None:
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
     agree(proto, image(5, 4))
+
+
+@pytest.mark.parametrize(("lambd", "bias"), [(0.25, 0.25), (0.5, 0.0), (0.0, 0.75)])
+def test_shrink(lambd: float, bias: float) -> None:
+    agree(builders.single("Shrink", ["N", 9], lambd=lambd, bias=bias), image(4, 9), tolerance=1e-3)
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(13, 1), (13, -1), (11, 2), (11, 1)])
+def test_hardmax(opset: int, axis: int) -> None:
+    proto = builders.single("Hardmax", ["N", 3, 4], axis=axis, opset=opset)
+    if (opset, axis) == (11, 1):
+        with pytest.raises(covey.UnsupportedError, match="takes all dimensions behind its axis for one; use opset 13"):
+            covey.compile(proto, input_range=(-1, 1))
+        return
+    ties = np.random.default_rng(0).integers(-2, 3, (5, 3, 4)) / 4
+    agree(proto, {"x": ties}, tolerance=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from covey.errors import UnsupportedError
 
-ACTIVATE = "train or fine-tune the network with Relu, LeakyRelu or HardSwish in its place"
 FLOAT_MODEL = "export the floating-point model: Covey chooses fixed-point numbers itself"
 FLAT = "export the model without control flow (layers of Keras with unroll=True), for one size of input"
 TENSORFLOW = "tensorflow"
@@ -21,7 +20,6 @@ CUT = (
 """The way out where nothing that is supported computes the same or can be trained in its place."""
 
 _WAYS_OUT: dict[str, tuple[str, ...]] = {
-    ACTIVATE: ("Shrink",),
     FLOAT_MODEL: (
         "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
         "QuantizeLinear",
@@ -39,7 +37,6 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
         "SequenceLength", "SequenceMap", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
     ),
     TRAINING: ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
-    "use ArgMax and compare its class number after the result opens": ("Hardmax",),
     "use MatMul with a constant matrix of the transform": ("DFT", "STFT"),
     "use Swish and Mul": ("SwiGLU",),
     "use Mul of the parts that Split gives": ("CumProd",),

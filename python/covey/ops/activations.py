@@ -12,6 +12,7 @@ from covey.functions import Function
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import DType
+from covey.ops.affine import Affine
 from covey.ops.comparison import Less
 from covey.ops.scalar import Scalar
 from covey.ops.where import Where
@@ -101,6 +102,21 @@ def _thresholded_relu(node: OnnxNode) -> None:
     zero = node.parameter(np.array(0.0), f"{node.outputs[0]}.zero")
     node.emit(Where(), [above, x, zero])
     node.note("the input where it exceeds a constant, else 0")
+
+
+@from_onnx("Shrink")
+def _shrink(node: OnnxNode) -> None:
+    """0 between two limits, and what lies beyond them nearer to 0 by a bias."""
+    x, name = node.activation(0), node.outputs[0]
+    limit, bias = float(node.attribute("lambd", 0.5)), float(node.attribute("bias", 0.0))
+    result = node.parameter(np.zeros(()), f"{name}.zero")
+    for side, sign in (("above", 1.0), ("below", -1.0)):
+        end = node.parameter(np.array(sign * limit), f"{name}.{side}.limit")
+        beyond = node.emit(Less(), [end, x] if sign > 0 else [x, end], output=f"{name}.{side}", dtype=DType.BOOL)
+        nearer = node.emit(Affine(1.0, -sign * bias), [x], output=f"{name}.{side}.nearer") if bias else x
+        output = f"{name}.{side}.result" if sign > 0 else None
+        result = node.emit(Where(), [beyond, nearer, result], output=output)
+    node.note("two comparisons and choices")
 
 
 @from_torch("aten.gelu.default")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.onnx_node import IMPORTERS, OnnxNode, from_onnx
 from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.ir import DType, Op, Value
 from covey.ops.affine import Affine
-from covey.ops.gather import ABSENT, pick
+from covey.ops.gather import ABSENT, data_axis, pick
 from covey.ops.number import Number
 from covey.ops.reshape import Reshape
 from covey.ops.selection import Indices, indices_of, one_hot, rows_of
@@ -45,6 +45,23 @@ def look_up(node: OnnxNode) -> None:
         node.note("a comparison with every number there may be, and one-hot rows times the table")
     if output is not None:
         node.emit(Reshape((*indices.numbers.shape, *rest)), [taken])
+
+
+@from_onnx("Hardmax")
+def _hardmax(node: OnnxNode) -> None:
+    """One-hot rows at the place of the largest element, which is the first of equal ones."""
+    x, name = node.activation(0), node.outputs[0]
+    place = data_axis(node, x, int(node.attribute("axis", -1 if node.opset >= 13 else 1)))
+    if node.opset < 13 and place != len(x.shape) - 1:
+        raise node.unsupported("it takes all dimensions behind its axis for one", "use opset 13, or its last axis")
+    arguments = [f"{name}.places", f"{name}.depth", f"{name}.values"]
+    node.scope.constants[arguments[1]] = np.array(x.shape[place])
+    node.scope.constants[arguments[2]] = np.array([0.0, 1.0])
+    options = {"axis": place + 1, "keepdims": 0}
+    IMPORTERS["ArgMax"](OnnxNode(node.scope, node.name, node.op_type, [x.name], arguments[:1], options))
+    one_hot_rows = OnnxNode(node.scope, node.name, node.op_type, arguments, node.outputs, {"axis": place + 1})
+    IMPORTERS["OneHot"](one_hot_rows)
+    node.note("ArgMax, and a comparison with every place")
 
 
 @from_onnx("OneHot")
