@@ -158,6 +158,16 @@ MODELS: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
         lambda: builders.single("Dropout", ["N", 3], {"r": np.array(0.5), "t": np.array(True)}),
         "training mode",
     ),
+    (
+        "training of constants",
+        lambda: builders.model(
+            [helper.make_node("Dropout", ["k", "r", "t"], ["d"]), helper.make_node("Mul", ["x", "d"], ["y"])],
+            {"x": ["N", 3]},
+            ["y"],
+            {"k": np.ones(3), "r": np.array(0.5), "t": np.array(True)},
+        ),
+        "training mode",
+    ),
     ("mean of the batch", lambda: builders.single("ReduceMean", ["N", 3, 4], axes=[0]), "it runs over the batch"),
     ("per-sample constant", lambda: builders.single("Add", [2, 3], {"k": RNG.normal(size=(2, 3))}), "between samples"),
     ("old opset", lambda: builders.single("Relu", ["N", 3], opset=5), "opset 5, older than 6.*version_converter"),

@@ -81,6 +81,36 @@ def test_the_random_state_stays() -> None:
     assert torch.equal(torch.rand(3), due)
 
 
+HALVES = torch.full((4,), 0.5)
+
+DRAWS: dict[str, Callable[..., Any]] = {
+    "randn": lambda _, x: x + torch.randn(4),
+    "rand of the samples": lambda _, x: x + torch.rand(x.shape[0], 4),
+    "bernoulli": lambda _, x: x * torch.empty(4).bernoulli_(0.5),
+    "randperm": lambda _, x: x[:, torch.randperm(4)] + 1,
+    "dropout of constants": lambda _, x: x * torch.nn.functional.dropout(HALVES, training=True),
+    "gumbel": lambda _, x: torch.nn.functional.gumbel_softmax(x),
+}
+
+
+@pytest.mark.parametrize("case", DRAWS)
+def test_random_numbers_are_no_constants(case: str) -> None:
+    state = torch.get_rng_state()
+    _, errors = examine(Apply(DRAWS[case]), None, (drawn(3, 4),))
+    assert "it is random" in errors[0].reason
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_may_draw_numbers_and_does_not() -> None:
+    part = torch.nn.Dropout().eval()
+    same(Apply(lambda part, x: x * part(HALVES), part), drawn(3, 4))
+
+
+def test_numbers_that_numpy_draws_are_refused() -> None:
+    with pytest.raises(covey.ModelError, match="has other results each time that it runs"):
+        examine(Apply(lambda _, x: x + float(np.random.rand())), None, (drawn(3, 4),))
+
+
 def test_no_graph_is_printed_where_an_export_fails(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(covey.ModelError, match=r"torch\.export cannot export Apply"):
         examine(Apply(lambda _, x: x * 2 if x.sum() > 0 else x), None, (drawn(3, 4),))

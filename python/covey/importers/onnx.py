@@ -286,7 +286,7 @@ class _Importer:
             self._of_batch(node, lambda batch: np.asarray(np.prod(shape_of(scope, value, 0, None, batch))))
             return True
         operands = [operand for operand in proto.input if operand]
-        if any(operand not in scope.constants for operand in operands) or _random(proto):
+        if any(operand not in scope.constants for operand in operands) or _random(proto, scope):
             return False
         known = {operand: scope.constants[operand] for operand in operands}
         results = evaluate(proto, node.name, scope.opset, known)
@@ -397,7 +397,10 @@ def _categories(graph: onnx.GraphProto) -> set[str]:
     return read[True] - read[False]
 
 
-def _random(proto: onnx.NodeProto) -> bool:
+def _random(proto: onnx.NodeProto, scope: Scope) -> bool:
+    """Whether a node of constants draws numbers; a Dropout does in training mode."""
+    if proto.op_type == "Dropout":
+        return len(proto.input) > 2 and bool(np.any(scope.constants.get(proto.input[2], False)))
     return proto.op_type.startswith("Random") or proto.op_type in ("Bernoulli", "Multinomial")
 
 

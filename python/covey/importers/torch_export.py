@@ -29,7 +29,7 @@ from covey.importers.decomposed import CHECKS, decomposed, reads_shape
 from covey.importers.modules import cannot_export, check_module
 from covey.importers.onnx_node import Scope, well_formed
 from covey.importers.replacements import no_secure_form
-from covey.importers.torch_node import OPSET, TORCH_IMPORTERS, Constant, TorchNode, is_batch
+from covey.importers.torch_node import OPSET, RANDOM, TORCH_IMPORTERS, Constant, TorchNode, is_batch
 from covey.ir import DType, Graph, Note, Status, Value
 
 SUFFIX = ".pt2"
@@ -412,7 +412,7 @@ class _Importer:
                 return torch.from_numpy(np.array(value.array if of_one else value.of_all))
             return value
 
-        name = self.names[node]
+        name, drawn = self.names[node], torch.get_rng_state()
         if repeated.computes_with_batch(target, self._resolve([node.args, node.kwargs])):
             self._fail(node, self._of_samples(name, _plain(target)))
             return
@@ -425,6 +425,10 @@ class _Importer:
             self._fail(
                 node, UnsupportedError(name, _plain(target), f"it could not be evaluated ({_first_line(error)})", "")
             )
+            return
+        if not torch.equal(drawn, torch.get_rng_state()):  # else one draw would stand for those of all runs
+            torch.set_rng_state(drawn)
+            self._fail(node, UnsupportedError(name, _plain(target), *RANDOM))
             return
         if isinstance(result, tuple | list):
             self.known[node] = [Constant(f"{name}.{i}", _numpy(part)) for i, part in enumerate(result)]

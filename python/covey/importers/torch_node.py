@@ -24,6 +24,9 @@ from covey.ir import Value
 OPSET = 18
 """The version of the ONNX operators that importers write attributes for."""
 
+RANDOM = ("it is random", "call eval() on the module before exporting it, or take the numbers as an input")
+"""Why a node that draws numbers is refused, and the way out."""
+
 TorchImporter = Callable[["TorchNode"], None]
 
 TORCH_IMPORTERS: dict[str, TorchImporter] = {}

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.torch_node import RANDOM, TorchNode, from_torch
 from covey.ir import DType, Value
 from covey.ops.counting import counted, is_whole
 from covey.ops.floor import Floor
@@ -107,7 +107,7 @@ def _other_dropout_aten(node: TorchNode) -> None:
 
 @from_torch("aten.bernoulli.p", "aten.rand_like.default", "aten.randn_like.default")
 def _random_aten(node: TorchNode) -> None:
-    raise node.unsupported("it is random", "call eval() on the module before exporting it")
+    raise node.unsupported(*RANDOM)
 
 
 @from_torch(
