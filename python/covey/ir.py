@@ -255,7 +255,7 @@ class Graph:
     def add_parameter(self, hint: str, array: Array) -> Value:
         """Register a parameter under `hint`, or a name like it."""
         value = Value(self.fresh(hint), tuple(array.shape), batched=False)
-        self.parameters[value.name] = np.ascontiguousarray(array, dtype=np.float64)
+        self.parameters[value.name] = np.asarray(array, dtype=np.float64, order="C")
         return self.add_value(value)
 
     def operands(self, node: Node) -> list[Value]:

@@ -110,3 +110,60 @@ def test_modules() -> None:
         part = np.asarray(y)[:, index * 8 : (index + 1) * 8]
         tolerance = 0.005 if name == "one decimal" else 0
         np.testing.assert_allclose(part, function(x).numpy(), atol=tolerance, rtol=0, err_msg=name)
+
+
+WHOLE: dict[str, Callable[[Any], Any]] = {
+    "remainder": lambda i: i % 3,
+    "floor": lambda i: (i - 4) // 3,
+    "towards zero": lambda i: torch_div(i - 4, -3),
+    "of places": lambda i: (i * 1.0).argmax(1, keepdim=True) % 2,
+    "half a place": lambda i: ((i * 1.0).argmax(1) / 2)[:, None],
+    "bytes of truths": lambda i: (i > 4).byte() * 2 + (i > 6).byte(),
+    "clamped bytes": lambda i: (i * 50.5).clamp(0, 255).byte()[:, 1:].float(),
+    "clamped to 8 bits": lambda i: ((i - 4) * 10.5).clamp(-30, 42).char() * 2,
+}
+
+
+def torch_div(x: Any, divisor: int) -> Any:
+    return x.div(divisor, rounding_mode="trunc")
+
+
+def test_whole_numbers_of_modules() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    class All(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, i: Any) -> Any:
+            return torch.cat([function(i).float() for function in WHOLE.values()], dim=1)
+
+    i = torch.tensor(np.random.default_rng(0).integers(0, 9, (40, 4)))
+    program = load(covey.compile(All().eval(), i, calibration=i.numpy()))
+    (y,) = run_clear(program, i.numpy()).outputs.values()
+    np.testing.assert_array_equal(y, All()(i).numpy())
+
+
+WRAPPED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "bytes": (lambda x: (x * 500).byte().float(), "and uint8 wraps around; put a clamp to 0..255 before it"),
+    "a sum of bytes": (lambda x: (x.clamp(0, 255).byte() + 250).float(), "may lie from 250 to 2"),
+    "places": (lambda x: x.repeat(1, 50).argmax(1).byte() * 1.0, "uint8 may not hold its whole numbers"),
+    "32 bits": (lambda x: (x * 1e5).int() * 100000 * 1e-6, "int32 wraps around"),
+}
+
+
+@pytest.mark.parametrize("case", WRAPPED)
+def test_numbers_that_a_type_wraps_around_are_refused(case: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    function, saying = WRAPPED[case]
+
+    class One(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return function(x)
+
+    with pytest.raises(covey.CoveyError, match=saying):
+        covey.compile(One().eval(), torch.tensor(X[:4]), calibration=X)
+
+
+def test_remainders_behind_a_cast_to_whole_numbers() -> None:
+    nodes = [helper.make_node("ArgMax", ["x"], ["c"], axis=1), helper.make_node("Mod", ["c", "three"], ["m"])]
+    nodes.append(helper.make_node("Cast", ["m"], ["y"], to=onnx.TensorProto.FLOAT))
+    model = builders.model(nodes, {"x": ["N", 8]}, ["y"], {"three": np.array(3)})
+    np.testing.assert_array_equal(computed(model), X.argmax(1, keepdims=True) % 3)

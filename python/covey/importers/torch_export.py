@@ -24,7 +24,7 @@ import numpy as np
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
-from covey.importers import dropping, eager, moved, repeated
+from covey.importers import dropping, eager, moved, narrow, repeated
 from covey.importers.decomposed import CHECKS, decomposed, reads_shape
 from covey.importers.modules import cannot_export, check_module
 from covey.importers.onnx_node import Scope, well_formed
@@ -453,6 +453,8 @@ class _Importer:
                 raise torch_node.unsupported(f"its argument '{unread[0]}' is not supported", "leave it at its default")
             result = torch_node.known or torch_node.results or self.scope.activation(torch_node.output)
             self._check(torch_node, result, node.meta.get("val"))
+            if isinstance(result, Value):
+                result = narrow.fitting(torch_node, result, node.meta["val"].dtype)
         except NodeError as error:
             del graph.nodes[mark:]
             self._fail(node, error)

@@ -61,15 +61,15 @@ def elementwise_operands(node: OnnxNode, *, masking: bool = False, whole: bool =
     if node.opset < 7:
         node.ignore("broadcast")
     if node.is_constant(0):
-        right = _number(node, 1, "second operand", whole)
+        right = number_operand(node, 1, "second operand", whole)
         return [_beside(node, 0, "first operand", right, masking), right]
-    left = _number(node, 0, "first operand", whole)
+    left = number_operand(node, 0, "first operand", whole)
     if node.is_constant(1):
         return [left, _beside(node, 1, "second operand", left, masking)]
-    return [left, _number(node, 1, "second operand", whole)]
+    return [left, number_operand(node, 1, "second operand", whole)]
 
 
-def _number(node: OnnxNode, index: int, what: str, whole: bool) -> Value:
+def number_operand(node: OnnxNode, index: int, what: str, whole: bool = True) -> Value:
     """An operand that is an activation, at the ordinary scale."""
     x = node.activation(index, what, index_allowed=whole)
     if x.dtype is DType.INDEX:

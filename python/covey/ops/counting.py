@@ -16,14 +16,16 @@ from covey.ops.arg_max import ArgMax
 from covey.ops.average_pool import SumPool
 from covey.ops.clip import Clip
 from covey.ops.dense import Dense
-from covey.ops.floor import WholePart
+from covey.ops.floor import Floor, WholePart
 from covey.ops.gather import Gather
 from covey.ops.mul import Mul
 from covey.ops.number import Number
+from covey.ops.remainder import Remainder
 from covey.ops.reshape import Reshape
 from covey.ops.sub import Sub
 from covey.ops.top_k import Best, Index
 from covey.ops.transpose import Transpose
+from covey.ops.within import Within
 
 
 def counted(graph: Graph, name: str) -> Interval | None:
@@ -39,10 +41,10 @@ def counted(graph: Graph, name: str) -> Interval | None:
         return Interval(zeros, zeros + 1.0)
     if not _keeps_whole(node.op):
         return None
-    if isinstance(node.op, Clip) and node.op.low is not None and node.op.high is not None:
+    ends = _ends(node.op)
+    if ends is not None:
         zeros = np.zeros((1, *graph.values[name].shape))
-        whole = is_whole(graph, node.inputs[0])
-        return Interval(zeros + node.op.low, zeros + node.op.high) if whole else None
+        return Interval(zeros + ends[0], zeros + ends[1]) if is_whole(graph, node.inputs[0]) else None
     spans = [
         _constant(graph.parameters[each]) if each in graph.parameters else counted(graph, each) for each in node.inputs
     ]
@@ -64,7 +66,18 @@ def _keeps_whole(op: Op) -> bool:
     """Whether it gives whole numbers of whole numbers, where they can lie included."""
     if isinstance(op, Clip):
         return all(float(end or 0).is_integer() for end in (op.low, op.high))
-    return isinstance(op, Add | Dense | Gather | Mul | Number | Reshape | Sub | SumPool | Transpose)
+    if isinstance(op, Floor | Remainder):
+        return op.divisor.is_integer()
+    return isinstance(op, Add | Dense | Gather | Mul | Number | Reshape | Sub | SumPool | Transpose | Within)
+
+
+def _ends(op: Op) -> tuple[float, float] | None:
+    """Where an operator's whole results lie whatever it reads."""
+    if isinstance(op, Clip):
+        return None if op.low is None or op.high is None else (op.low, op.high)
+    if isinstance(op, Remainder):
+        return 0.0, op.divisor - 1.0
+    return (float(op.limits.low), float(op.limits.high)) if isinstance(op, Within) else None
 
 
 def _places(graph: Graph, node: Node) -> int:

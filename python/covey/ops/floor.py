@@ -18,6 +18,7 @@ from covey.importers.torch_node import Operand, TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+from covey.ops.add import number_operand
 from covey.ops.comparison import below_zero
 from covey.ops.sub import negated
 from covey.public_division import Division
@@ -84,7 +85,7 @@ class Round(WholePart):
 def _floor(node: OnnxNode) -> None:
     """PyTorch's `//` has the divisor as a second operand."""
     divisor = divisor_of(node) if node.has(1) else 1.0
-    x = node.activation(0)
+    x = number_operand(node, 0, "input")
     if divisor < 0:
         x, divisor = negated(node, x, f"{node.outputs[0]}.minus"), -divisor
     node.emit(Floor(divisor), [x])

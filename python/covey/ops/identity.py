@@ -134,7 +134,11 @@ def _to_aten(node: TorchNode) -> None:
         node.become("Cast", x, to=onnx.TensorProto.FLOAT if target is DType.FLOAT else onnx.TensorProto.BOOL)
         return
     if target is DType.INDEX and x.dtype is DType.FLOAT and not is_whole(node.scope.graph, x.name):
-        node.become("Cast", x, to=onnx.TensorProto.INT64)
+        kind = str(dtype).removeprefix("torch.")
+        if kind == "int64":
+            node.become("Cast", x, to=onnx.TensorProto.INT64)
+        else:
+            node.become("Within", node.apply("Cast", x, to=onnx.TensorProto.INT64, suffix="whole"), x, kind=kind)
         return
     if target is not x.dtype and target is not DType.INDEX:
         node.become("Cast", x, to=onnx.TensorProto.BOOL)

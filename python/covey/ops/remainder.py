@@ -11,9 +11,9 @@ import numpy as np
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
-from covey.ir import Node, Op, Shape, Value
+from covey.ir import DType, Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
-from covey.ops.counting import counted
+from covey.ops.add import number_operand
 from covey.ops.floor import divisor_of, toward_zero
 from covey.ops.relu import Relu
 from covey.ops.sub import Sub, negated
@@ -54,6 +54,8 @@ class Remainder(Op):
 @from_onnx("Mod")
 def _mod(node: OnnxNode) -> None:
     """With `fmod` the result has the sign of x, as in C; else that of the divisor."""
+    from covey.ops.counting import counted  # which imports this module
+
     divisor, output = divisor_of(node), node.outputs[0]
     x, fmod = node.activation(0, index_allowed=True), node.flag("fmod")
     span = counted(node.scope.graph, x.name)
@@ -61,7 +63,7 @@ def _mod(node: OnnxNode) -> None:
         node.alias(x)
         node.note("removed: its operand is below its divisor")
         return
-    x = node.activation(0)
+    x = number_operand(node, 0, "input")
     if fmod:
         positive = node.emit(Relu(), [x], output=f"{output}.positive")
         negative = node.emit(Sub(), [positive, x], output=f"{output}.negative")
@@ -100,5 +102,8 @@ def _div_mode_aten(node: TorchNode) -> None:
         node.become("Floor", node.activation("self"), node.operand("other"))
     else:
         divisor = node.constant("other").astype(np.float64)
-        whole = toward_zero(node, node.activation("self"), np.abs(divisor))
+        x = node.activation("self")
+        if x.dtype is DType.INDEX:
+            x = node.apply("Cast", x, to=1, suffix="numbers")
+        whole = toward_zero(node, x, np.abs(divisor))
         node.become("Mul", whole, np.sign(divisor))
