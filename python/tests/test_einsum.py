@@ -82,6 +82,8 @@ SAMPLES = 2
 ELEMENTS = np.array([[[0, 2], [1, 1], [3, 0]]] * SAMPLES)
 TUPLES = np.array([[[0, 1], [2, 3]], [[0, 1], [2, 3]]])
 DISTINCT = np.array([[[0, 3], [1, 2], [3, 0]]] * SAMPLES)
+OF_SAMPLES = np.array([[[[n, row, place] for place in (3, 1)] for row in (2, 0, 1)] for n in range(SAMPLES)])
+"""The number of the sample, a row and a place in it."""
 UPDATES = np.linspace(-1, 1, 6).reshape(1, 3, 2).repeat(SAMPLES, axis=0)
 
 
@@ -107,6 +109,11 @@ MOVES: dict[str, onnx.ModelProto] = {
     "scattered constants": positions("ScatterElements", DISTINCT, "c", axis=2),
     "added": positions("ScatterElements", DISTINCT, "u", axis=2, reduction="add"),
     "added constants": positions("ScatterElements", DISTINCT - 4, "c", axis=2, reduction="add"),
+    "summed": positions("ScatterElements", ELEMENTS[:, :, :1].repeat(2, axis=2), "u", axis=2, reduction="add"),
+    "summed constants": positions("ScatterElements", ELEMENTS, "c", axis=2, reduction="add"),
+    "tuples": positions("ScatterND", OF_SAMPLES, "u"),
+    "tuples, summed": positions("ScatterND", OF_SAMPLES.clip(max=1), "u", reduction="add"),
+    "tuples of constants": positions("ScatterND", OF_SAMPLES - [0, 3, 4], "c", reduction="add"),
 }
 
 
@@ -117,7 +124,7 @@ def test_moves(case: str) -> None:
     if len(proto.graph.input) > 1:
         inputs["u"] = np.rint(image(SAMPLES, 3, 2, seed=5)["x"] * 256) / 256
     compiled = agree(proto, inputs, tolerance=3e-4)
-    assert {row["computes"] for row in compiled.rows()} <= {"Gather", "Reshape", "Add", "Concat"}
+    assert {row["computes"] for row in compiled.rows()} <= {"Gather", "Reshape", "Add", "Concat", "SumPool"}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +133,8 @@ def test_moves(case: str) -> None:
         (positions("GatherElements", np.stack([ELEMENTS[0], ELEMENTS[0][::-1]]), axis=2), "differ between samples"),
         (positions("GatherElements", ELEMENTS, axis=0), "is the batch"),
         (positions("GatherND", np.array([[0, 1], [1, 2]])), "it gathers along the batch"),
-        (positions("ScatterElements", ELEMENTS, "u", axis=2), "it combines several updates"),
+        (positions("ScatterElements", ELEMENTS, "u", axis=2), "it takes one of several updates"),
+        (positions("ScatterND", OF_SAMPLES[::-1], "u"), "it writes some of the samples"),
     ],
 )
 def test_refused_positions(proto: onnx.ModelProto, saying: str) -> None:

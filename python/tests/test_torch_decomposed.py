@@ -38,6 +38,9 @@ def turned(x: Any) -> Any:
 
 ALL = slice(None)
 
+TWICE = torch.tensor([[[2, 0, 2, 1]]])
+"""Places of which one is there twice."""
+
 # Of x: [N, 3, 4].
 GROUPS: dict[str, dict[str, Function]] = {
     "by PyTorch's rules": {
@@ -132,6 +135,10 @@ GROUPS: dict[str, dict[str, Function]] = {
         "of truth values": lambda x: (x > 0).float().bool() * x,
         "the opposite": lambda x: (1 - (x > 0).int()).bool() * x,
         "of numbers": lambda x: (2 * x).int().bool() * x,
+        "counted": lambda x: (x > 0).count_nonzero(dim=1).float(),
+        "equal to 0, to 1 and to each other": lambda x: (((x > 0) == 0) ^ ((x < 1).eq(1)) ^ ((x > 0) == (x > 1))) * x,
+        "any number but 0": lambda x: torch.logical_or(x.relu(), x < -1) * torch.logical_not((-x).relu()) * x,
+        "any place but 0": lambda x: torch.logical_and(x.argmax(1), torch.arange(4)) * x[:, 0],
         "of a choice": lambda x: torch.where(x > 0, 0.0, -3e38).bool() * x,
         "the least": lambda x: torch.max(x * x, torch.tensor(torch.finfo(torch.float32).min)),
     },
@@ -164,6 +171,20 @@ GROUPS: dict[str, dict[str, Function]] = {
         "a constant mask": lambda x: written(x, ((ALL, torch.eye(3, 4) > 0), 0.5)),
         "scatter": lambda x: x.scatter(1, torch.zeros(1, 1, 4, dtype=torch.long).expand(len(x), 1, 4), x[:, :1] * 2),
         "fill": lambda x: x.clone().fill_(2.0) + x,
+        "index_fill": lambda x: x.index_fill(1, torch.tensor([0, 2]), 1.25),
+        "to zeros": lambda x: written(torch.zeros(len(x), 3, 5), ((ALL, slice(1, None), [0, 2]), x[:, :2, :2])),
+        "to ones": lambda x: written(torch.ones(len(x), 3), ((ALL, [2, 0]), x[:, :2, 1])),
+    },
+    "sums": {
+        "scatter_add": lambda x: x.scatter_add(2, TWICE.expand(len(x), 3, 4), x * x),
+        "scatter_add to zeros": lambda x: torch.zeros_like(x).scatter_add(2, TWICE.expand(len(x), 3, 4), x),
+        "index_add": lambda x: torch.zeros(len(x), 2, 4).index_add(1, torch.tensor([1, 0, 1]), x, alpha=0.5),
+        "index_add of constants": lambda x: x.index_add(1, torch.tensor([1, 1]), torch.ones(len(x), 2, 4)),
+        "index_put": lambda x: torch.zeros(len(x), 3).index_put(
+            (torch.arange(len(x))[:, None].expand(-1, 4), TWICE[0].expand(len(x), 4)), x[:, 0], accumulate=True
+        ),
+        "fold": lambda x: f.fold(x.reshape(-1, 4, 3).repeat(1, 1, 2), (4, 3), 2, stride=(1, 1)),
+        "fold, apart": lambda x: f.fold(x.reshape(-1, 4, 3).repeat(1, 1, 4), (4, 6), 2, 2, 1, (2, 1)),
     },
 }
 
@@ -197,6 +218,7 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "samples flipped": (lambda x: x.flip(0), "runs over the batch"),
     "over the batch": (lambda x: x.var(0), "runs over the batch"),
     "secret indices": (lambda x: x.scatter(1, x.argmax(1, keepdim=True), 1.0), "secret indices"),
+    "sums at secret indices": (lambda x: x.scatter_add(1, x.argmax(1, keepdim=True), x), "secret indices"),
     "written twice": (lambda x: written(x, ((ALL, [1, 1]), 0.5)), "writes an element twice"),
     "powers of elements": (lambda x: x.abs() ** torch.arange(4.0), r"powers that differ \(0, 1, 2, 3\).*torch.cat"),
     "secret powers": (lambda x: x.abs() ** x, "its exponent depends on the input"),

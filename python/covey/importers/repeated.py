@@ -18,12 +18,17 @@ SAME = ("aten.clone.default", "aten._to_copy.default", "aten.neg.default")
 
 STRETCHING = ("aten.expand.default", "aten.repeat.default")
 
+FILLING = ("aten.zeros.default", "aten.ones.default", "aten.full.default")
+
 VIEWS = ("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default")
 
 
 def repeats(target: str, operands: Any) -> bool:
     """Whether the result of a node on constants is to be evaluated for one sample, and is repeated."""
     arguments = operands[0]
+    if target in FILLING:
+        sizes = arguments[0]
+        return len(sizes) > 0 and sizes[0] == BATCH and not any(map(is_batch, sizes[1:]))
     source = arguments[0] if arguments else None
     if not isinstance(source, Constant):
         return False
@@ -37,6 +42,8 @@ def repeats(target: str, operands: Any) -> bool:
 
 def of_one(target: str, arguments: list[Any]) -> list[Any]:
     """The arguments of such a node for one sample: the first of its sizes without the factor that is the batch."""
+    if target in FILLING:
+        return [[1, *arguments[0][1:]], *arguments[1:]]
     if target not in (*STRETCHING, *VIEWS):
         return arguments
     source, sizes, *rest = arguments

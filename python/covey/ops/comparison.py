@@ -243,15 +243,35 @@ def _greater_or_equal_aten(node: TorchNode) -> None:
 
 @from_torch("aten.eq.Scalar", "aten.eq.Tensor")
 def _equal_aten(node: TorchNode) -> None:
-    node.become("Equal", node.operand("self"), node.operand("other"))
+    if not _of_truth(node, equal=True):
+        node.become("Equal", node.operand("self"), node.operand("other"))
 
 
 @from_torch("aten.ne.Scalar", "aten.ne.Tensor")
 def _unequal_aten(node: TorchNode) -> None:
-    if all(isinstance(each, Value) and each.dtype is DType.BOOL for each in map(node.argument, ("self", "other"))):
-        node.become("Xor", node.activation("self"), node.activation("other"))
-        return
-    node.become("Not", node.apply("Equal", node.operand("self"), node.operand("other"), suffix="equal"))
+    if not _of_truth(node, equal=False):
+        node.become("Not", node.apply("Equal", node.operand("self"), node.operand("other"), suffix="equal"))
+
+
+def _of_truth(node: TorchNode, *, equal: bool) -> bool:
+    """Compare truth values with each other, or with 0 or 1, if that is what the operands are: nothing is compared."""
+    x, other = node.argument("self"), node.argument("other")
+    if not isinstance(x, Value) or x.dtype is not DType.BOOL:
+        return False
+    if isinstance(other, Value) and other.dtype is DType.BOOL:
+        if equal:
+            node.become("Not", node.apply("Xor", x, other, suffix="unequal"))
+        else:
+            node.become("Xor", x, other)
+        return True
+    if other not in (0, 1):
+        return False
+    if bool(other) is equal:
+        node.alias(x)
+        node.note("removed: it changes nothing")
+    else:
+        node.become("Not", x)
+    return True
 
 
 @from_torch("aten.heaviside.default")

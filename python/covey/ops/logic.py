@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import Message
+from onnx import TensorProto
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
@@ -154,13 +155,19 @@ def _xor_aten(node: TorchNode) -> None:
 
 @from_torch("aten.logical_not.default", "aten.bitwise_not.default")
 def _not_aten(node: TorchNode) -> None:
-    node.become("Not", node.activation("self"))
+    node.become("Not", _truth(node, "self"))
 
 
 def _truth(node: TorchNode, name: str) -> Operand:
-    """An argument as truth values: an activation, or a constant as it is."""
+    """An argument as truth values: an activation, or a constant as it is. Numbers are true unless they are 0."""
     value = node.argument(name)
-    return value if isinstance(value, Value) else node.constant(name)
+    if not isinstance(value, Value):
+        return node.constant(name)
+    if value.dtype is DType.BOOL or not node.op_type.startswith("aten.logical"):
+        return value
+    if value.dtype is DType.INDEX and not node.scope.graph.holds_input(value.name):
+        value = node.apply("Cast", value, to=TensorProto.FLOAT, suffix="numbers")
+    return node.apply("Cast", value, to=TensorProto.BOOL, suffix="truth")
 
 
 @from_torch("aten.any.dim", "aten.any.dims", "aten.all.dim", "aten.all.dims")

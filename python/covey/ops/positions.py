@@ -1,4 +1,4 @@
-"""Elements at positions of their own: GatherElements, GatherND, ScatterElements.
+"""Elements at positions of their own: GatherElements and GatherND.
 
 Nothing is exchanged where the positions are constants. Secret ones are chosen by one-hot rows (`covey.ops.selection`).
 """
@@ -13,17 +13,15 @@ import numpy.typing as npt
 
 from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx, of_one_sample
 from covey.importers.torch_node import Constant, TorchNode, from_torch
-from covey.ir import Shape, Value
-from covey.ops.add import Add
-from covey.ops.concat import Concat
-from covey.ops.gather import ABSENT, MOST_INDICES, data_axis, flat
+from covey.ir import Value
+from covey.ops.gather import MOST_INDICES, data_axis, flat
 from covey.ops.reshape import Reshape
 from covey.ops.selection import indices_of, select, select_along
 
 Positions = npt.NDArray[np.int64]
 
 
-def _indices(node: OnnxNode, index: int, rank: int) -> Positions:
+def constant_indices(node: OnnxNode, index: int, rank: int) -> Positions:
     """Constant indices of a sample, which are the same for every sample."""
     known = node.constant(index, "indices")
     if known.size == 0 or known.ndim == 0:
@@ -39,7 +37,7 @@ def _indices(node: OnnxNode, index: int, rank: int) -> Positions:
     return array
 
 
-def _along(node: OnnxNode, x: Value, axis: int, indices: Positions) -> Positions:
+def places_along(node: OnnxNode, x: Value, axis: int, indices: Positions) -> Positions:
     """Where in a sample of x the elements are whose index along `axis` is given for each place."""
     shape, size = x.shape, x.shape[axis]
     others = zip(indices.shape, shape, strict=True)
@@ -52,7 +50,8 @@ def _along(node: OnnxNode, x: Value, axis: int, indices: Positions) -> Positions
     return np.asarray(np.ravel_multi_index(tuple(np.broadcast_arrays(*places)), shape))
 
 
-def _taken(node: OnnxNode, x: Value, positions: Positions, shape: Sequence[int], output: str | None = None) -> Value:
+def taken(node: OnnxNode, x: Value, positions: Positions, shape: Sequence[int], output: str | None = None) -> Value:
+    """The elements at positions of a sample of x, in a shape."""
     name = output or node.outputs[0]
     elements = node.emit(flat(positions), [x], output=f"{name}.elements", dtype=x.dtype)
     return node.emit(Reshape(tuple(shape)), [elements], output=output, dtype=x.dtype)
@@ -65,8 +64,8 @@ def _gather_elements(node: OnnxNode) -> None:
     if not node.is_constant(1):
         select_along(node, x, 1, axis)
         return
-    positions = _along(node, x, axis, _indices(node, 1, x.rank))
-    _taken(node, x, positions, positions.shape)
+    positions = places_along(node, x, axis, constant_indices(node, 1, x.rank))
+    taken(node, x, positions, positions.shape)
 
 
 @from_onnx("GatherND")
@@ -79,7 +78,7 @@ def _gather_nd(node: OnnxNode) -> None:
     if not node.is_constant(1):
         _gather_nd_secret(node, x, side)
         return
-    indices = _indices(node, 1, node.constant(1, "indices").ndim)
+    indices = constant_indices(node, 1, node.constant(1, "indices").ndim)
     depth = indices.shape[-1]
     lead, sizes, rest = x.shape[:side], x.shape[side : side + depth], x.shape[side + depth :]
     if indices.shape[:side] != lead or len(sizes) < depth:
@@ -91,7 +90,7 @@ def _gather_nd(node: OnnxNode) -> None:
     first = np.arange(int(np.prod(lead, dtype=np.int64))).reshape(*lead, *(1,) * len(middle))
     block, tail = int(np.prod(sizes, dtype=np.int64)), int(np.prod(rest, dtype=np.int64))
     positions = ((first * block + places)[..., None] * tail + np.arange(tail)).reshape(*lead, *middle, *rest)
-    _taken(node, x, positions, positions.shape)
+    taken(node, x, positions, positions.shape)
 
 
 def _gather_nd_secret(node: OnnxNode, x: Value, side: int) -> None:
@@ -104,44 +103,6 @@ def _gather_nd_secret(node: OnnxNode, x: Value, side: int) -> None:
         )
     flat = node.emit(Reshape(tuple(shape)), [numbers], output=f"{node.outputs[0]}.numbers", dtype=numbers.dtype)
     select(node, x, indices_of(node, flat), side)
-
-
-@from_onnx("ScatterElements", "Scatter")
-def _scatter_elements(node: OnnxNode) -> None:
-    """The updates take the places of elements, or are added to them."""
-    x, name = node.activation(0, "data"), node.outputs[0]
-    axis, how = data_axis(node, x, int(node.attribute("axis", 0))), str(node.attribute("reduction", "none"))
-    positions = _along(node, x, axis, _indices(node, 1, x.rank)).ravel()
-    if how not in ("none", "add") or len(np.unique(positions)) < positions.size:
-        raise node.unsupported("it combines several updates of an element, or takes products", "use 'none' or 'add'")
-    shape: Shape = x.shape
-    if node.is_constant(2):
-        updates = of_one_sample(node.weights(2, "updates"), x.rank)
-        if updates.ndim == x.rank:
-            raise node.unsupported("its constant updates differ between samples", "give them as an input")
-        spread = np.zeros(x.size)
-        spread[positions] = updates.ravel()
-        kept = x
-        if how == "none":
-            left = np.where(np.isin(np.arange(x.size), positions), ABSENT, np.arange(x.size))
-            kept = _taken(node, x, left, shape, f"{name}.kept")
-        node.emit(Add(), [kept, node.parameter(spread.reshape(shape), f"{node.inputs[2]}.spread")])
-        return
-    given = node.activation(2, "updates")
-    if given.size != positions.size:
-        raise node.unsupported(f"its updates {given} are not {positions.size} a sample", "repair the model")
-    if how == "add":
-        where = np.full(x.size, ABSENT)
-        where[positions] = np.arange(positions.size)
-        node.emit(Add(), [x, _taken(node, given, where, shape, f"{name}.spread")])
-        return
-    where = np.arange(x.size)
-    where[positions] = x.size + np.arange(positions.size)
-    rows = [
-        node.emit(Reshape((value.size,)), [value], output=f"{name}.row{index}")
-        for index, value in enumerate((x, given))
-    ]
-    _taken(node, node.emit(Concat(1), rows, output=f"{name}.joined"), where, shape)
 
 
 @from_torch("aten.gather.default")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from covey.importers.onnx_node import BATCH, of_one_sample
 from covey.importers.torch_node import Constant, Operand, TorchNode, from_torch
 from covey.ir import DType, Value
 from covey.ops.slicing import ALL
@@ -50,45 +54,146 @@ def _copy_aten(node: TorchNode) -> None:
 
 @from_torch("aten.index_put.default")
 def _index_put_aten(node: TorchNode) -> None:
-    """`x[indices] = values`: by constants, the same of each sample, or by truth values of each element."""
-    x, values = node.activation("self"), node.argument("values")
-    indices = list(node.argument("indices"))
-    if node.flag("accumulate"):
-        raise node.unsupported("it adds to what is there", "assign the sum instead")
+    """`x[indices] = values`, or a sum: by constants, the same of each sample, or by truth values of each element."""
+    indices, values = list(node.argument("indices")), node.argument("values")
     if len(indices) == 1 and isinstance(indices[0], Value) and indices[0].dtype is DType.BOOL:
-        if isinstance(values, Value) or values.array.size != 1 or indices[0].rank != x.rank:
+        data = node.activation("self")
+        several = isinstance(values, Value) or values.array.size != 1 or node.flag("accumulate")
+        if several or indices[0].rank != data.rank:
             raise node.unsupported("it writes by truth values that depend on the input", "use torch.where")
-        node.become("Where", indices[0], values.array.reshape(()).astype(np.float64), x)
+        node.become("Where", indices[0], values.array.reshape(()).astype(np.float64), data)
         return
-    if not x.batch_first or indices[0] is not None or not all(isinstance(each, Constant | None) for each in indices):
-        raise node.unsupported("it writes some of the samples, or at secret indices", "write x[:, constants] = values")
+    x, shape = _whole(node)
+    along = _of_a_sample(node, indices)
     try:
-        places = np.arange(x.size).reshape(x.shape)[tuple(slice(None) if e is None else e.array for e in indices[1:])]
+        places = np.arange(prod(shape)).reshape(shape)[along]
     except IndexError:
-        raise node.unsupported(f"its indices do not lie in {x}", "repair the model") from None
-    if len(np.unique(places)) < places.size:
+        raise node.unsupported(f"its indices do not lie in {list(shape)}", "repair the model") from None
+    if not node.flag("accumulate") and len(np.unique(places)) < places.size:
         raise node.unsupported("it writes an element twice", "write each once")
+    _put(node, x, shape, places, values, "add" if node.flag("accumulate") else "none")
+
+
+@from_torch("aten.index_add.default")
+def _index_add_aten(node: TorchNode) -> None:
+    x, shape = _whole(node)
+    index, source, axis = node.argument("index"), node.argument("source"), node.axis("dim", len(shape) + 1)
+    if not isinstance(index, Constant) or axis == 0:
+        raise node.unsupported(*SOME_OF_THEM)
+    if (factor := node.number("alpha")) != 1.0:
+        source = node.apply("Mul", source, factor, suffix="scaled") if isinstance(source, Value) else source
+        source = replace(source, array=source.array * factor) if isinstance(source, Constant) else source
+    places = np.arange(prod(shape)).reshape(shape)
+    _put(node, x, shape, places[(slice(None),) * (axis - 1) + (np.atleast_1d(index.array),)], source, "add")
+
+
+@from_torch("aten.col2im.default")
+def _fold_aten(node: TorchNode) -> None:
+    """The sum of the blocks that overlap at each point; what lies in the padding is left out."""
+    x = node.activation("self")
+    if x.rank != 3:
+        raise node.unsupported(f"its input {x} has no batch", "give it [N, C * kernel, blocks]")
+    names = ("output_size", "kernel_size", "dilation", "padding", "stride")
+    sizes, kernel, dilation, padding, stride = (node.integers(name, 2) for name in names)
+    along = []
+    for size, taps, gap, pad, step in zip(sizes, kernel, dilation, padding, stride, strict=True):
+        count = (size + 2 * pad - gap * (taps - 1) - 1) // step + 1
+        at = np.arange(taps)[:, None] * gap + np.arange(count) * step - pad
+        along.append(np.where(at < size, at, -1))
+    rows, columns = along[0][:, None, :, None], along[1][:, None]
+    inside = (rows >= 0) & (columns >= 0)
+    maps = np.arange(x.shape[0] // prod(kernel)).reshape(-1, 1, 1, 1, 1)
+    places = np.where(inside, (maps * sizes[0] + rows) * sizes[1] + columns, -1).ravel()
+    if places.size != x.size:
+        raise node.unsupported(f"its blocks do not fit {x}", "repair the model")
+    flattened = node.apply("Reshape", x, np.array([0, -1]), suffix="blocks")
+    if places.min() < 0:
+        flattened = node.apply("Gather", flattened, np.flatnonzero(places >= 0), axis=1, suffix="inside")
+    shape = (maps.size, *sizes)
+    _put(node, np.zeros((1, prod(shape))), shape, places[places >= 0], flattened, "add")
+
+
+SOME_OF_THEM = ("it writes some of the samples, or at secret indices", "write x[:, constants] = values")
+
+
+def _whole(node: TorchNode) -> tuple[Value | npt.NDArray[Any], tuple[int, ...]]:
+    """What is written to, with the elements of a sample in a row, and a sample's shape."""
+    x = node.argument("self")
+    if isinstance(x, Constant):
+        array = _once(node, x, x.array.ndim, "self").astype(np.float64)
+        return array.reshape(1, -1), array.shape
+    if not x.batch_first:
+        raise node.unsupported(*SOME_OF_THEM)
+    return node.apply("Reshape", x, np.array([0, -1]), suffix="whole"), x.shape
+
+
+def _once(node: TorchNode, constant: Constant, rank: int, what: str) -> npt.NDArray[Any]:
+    """A constant of one sample, where all samples have the same; `rank` counts the batch."""
+    array = constant.array
+    if constant.repeated:
+        array = array[0] if len(array) == 1 else array
+    else:
+        array = of_one_sample(array, rank, node.scope.exported_batch)
+    if array.ndim >= rank:
+        raise node.unsupported(f"its {what} differs between samples", "make it independent of the batch")
+    return array
+
+
+def _of_a_sample(node: TorchNode, indices: list[Any]) -> tuple[Any, ...]:
+    """The indices within a sample; in front of them is nothing, or the number of the sample itself."""
+    first, *others = indices
+    if not all(isinstance(each, Constant | None) for each in indices):
+        raise node.unsupported(*SOME_OF_THEM)
+    if first is None:
+        return tuple(slice(None) if each is None else each.array for each in others)
+    arrays = [each.of_all for each in indices if each is not None]
+    together = [each is not None for each in indices] == [place < len(arrays) for place in range(len(indices))]
+    spread = np.broadcast_arrays(*arrays)
+    rows = np.arange(len(spread[0])).reshape(-1, *(1,) * (spread[0].ndim - 1)) if spread[0].ndim else None
+    own = rows is not None and rows.size in (BATCH, node.scope.exported_batch) and (spread[0] == rows).all()
+    if not own or not together or any((each != each[:1]).any() for each in spread[1:]):
+        raise node.unsupported(*SOME_OF_THEM)
+    return tuple(each[0] for each in spread[1:])
+
+
+def _put(
+    node: TorchNode,
+    x: Value | npt.NDArray[Any],
+    shape: tuple[int, ...],
+    places: npt.NDArray[np.int64],
+    values: Any,
+    how: str,
+) -> None:
+    """Write values at places of a sample's elements, or add them."""
     if isinstance(values, Value):
+        if values.dtype is not DType.FLOAT:
+            values = node.apply("Cast", values, to=1, suffix="numbers")
         part: Operand = node.apply("Expand", values, np.array([1, *places.shape]), suffix="values")
         part = node.apply("Reshape", part, np.array([0, -1]), suffix="flat")
     else:
-        part = np.broadcast_to(values.array, (1, *places.shape)).reshape(1, -1).astype(np.float64)
-    order = np.arange(x.size)
-    order[places.ravel()] = x.size + np.arange(places.size)
-    whole = node.apply("Reshape", x, np.array([0, -1]), suffix="whole")
-    joined = node.apply("Concat", whole, part, axis=1, suffix="joined")
-    node.become("Reshape", node.apply("Gather", joined, order, axis=1, suffix="written"), np.array([0, *x.shape]))
+        part = np.broadcast_to(_once(node, values, places.ndim + 1, "values"), places.shape).astype(np.float64)
+        part = part.reshape(1, -1)
+    written = node.apply("ScatterElements", x, places.ravel(), part, axis=1, reduction=how, suffix="written")
+    node.become("Reshape", written, np.array([0, *shape]))
 
 
-@from_torch("aten.scatter.src", "aten.scatter.value")
+@from_torch("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default")
 def _scatter_aten(node: TorchNode) -> None:
-    x, index = node.activation("self"), node.argument("index")
-    updates = node.argument("src" if "src" in node.arguments else "value")
+    x, index = node.argument("self"), node.argument("index")
+    updates = node.argument("value" if "value" in node.arguments else "src")
     if not isinstance(index, Constant):
         raise node.unsupported("it writes at secret indices", "use a comparison and torch.where")
+    if isinstance(x, Constant):
+        x = replace(x, array=x.array.astype(np.float64), repeated=False)
+    if index.repeated and len(index.array) == 1:
+        index = Constant(index.name, index.array[0])
     if isinstance(updates, int | float):
         updates = np.full(index.array.shape, float(updates))
-    node.become("ScatterElements", x, index, updates, axis=node.axis("dim", x.rank))
+    elif isinstance(updates, Value) and updates.dtype is not DType.FLOAT:
+        updates = node.apply("Cast", updates, to=1, suffix="numbers")
+    rank = x.rank if isinstance(x, Value) else x.array.ndim
+    how = "add" if "scatter_add" in node.op_type else "none"
+    node.become("ScatterElements", x, index, updates, axis=node.axis("dim", rank), reduction=how)
 
 
 def _axis(node: TorchNode) -> tuple[int, int]:
