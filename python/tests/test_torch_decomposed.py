@@ -177,7 +177,7 @@ GROUPS: dict[str, dict[str, Function]] = {
     },
     "sums": {
         "scatter_add": lambda x: x.scatter_add(2, TWICE.expand(len(x), 3, 4), x * x),
-        "scatter_add to zeros": lambda x: torch.zeros_like(x).scatter_add(2, TWICE.expand(len(x), 3, 4), x),
+        "scatter_add to zeros": lambda x: torch.zeros_like(x).scatter_add(2, TWICE[..., 1:].expand(len(x), 2, 3), x),
         "index_add": lambda x: torch.zeros(len(x), 2, 4).index_add(1, torch.tensor([1, 0, 1]), x, alpha=0.5),
         "index_add of constants": lambda x: x.index_add(1, torch.tensor([1, 1]), torch.ones(len(x), 2, 4)),
         "index_put": lambda x: torch.zeros(len(x), 3).index_put(

@@ -135,7 +135,7 @@ def _once(node: TorchNode, constant: Constant, rank: int, what: str) -> npt.NDAr
     else:
         array = of_one_sample(array, rank, node.scope.exported_batch)
     if array.ndim >= rank:
-        raise node.unsupported(f"its {what} differs between samples", "make it independent of the batch")
+        raise node.unsupported(f"its {what} may not differ between samples", "make it independent of the batch")
     return array
 
 
@@ -192,6 +192,9 @@ def _scatter_aten(node: TorchNode) -> None:
     elif isinstance(updates, Value) and updates.dtype is not DType.FLOAT:
         updates = node.apply("Cast", updates, to=1, suffix="numbers")
     rank = x.rank if isinstance(x, Value) else x.array.ndim
+    if isinstance(updates, Value) and updates.shape != (read := index.array.shape[1 - rank :]):
+        axes = np.arange(1, rank)
+        updates = node.apply("Slice", updates, np.zeros_like(axes), np.array(read), axes, suffix="read")
     how = "add" if "scatter_add" in node.op_type else "none"
     node.become("ScatterElements", x, index, updates, axis=node.axis("dim", rank), reduction=how)
 
