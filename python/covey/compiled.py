@@ -301,8 +301,8 @@ def prepare(
         ranges, sources = data.with_missing(missing, ranges, sources)
     if enforce_ranges:
         put_in_ranges(graph, ranges)
-    round_thresholds(graph, samples)
     if samples is not None:
+        round_thresholds(graph, samples)
         measure_needed_bits(graph, samples)
     magnitudes = note_spans(graph, reference.spans(graph, samples)) if samples is not None else None
     if magnitudes is not None:

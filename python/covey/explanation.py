@@ -18,6 +18,7 @@ from covey._core import Program
 from covey._proto import program_pb2 as pb
 from covey.emit import HEADER_BYTES
 from covey.model import Model
+from covey.ops.enforced_range import EnforcedRange
 from covey.protocols import PROTOCOLS
 from covey.report import serving
 from covey.result import NodeProfile
@@ -214,6 +215,7 @@ def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
         if program.outputs
         else "to nobody: a run opens nothing",
     ]
+    message = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
     if program.carried:
         names = ", ".join(entry["name"] for entry in program.carried)
         lines.append(
@@ -225,12 +227,12 @@ def what_a_run_reveals(program: Program, round_bits: int = 0) -> list[str]:
             lines.append(f"to the data owner alone, once, where it ends a sequence: {opened}")
         if is_training(program):
             lines += _what_training_reveals(program, bool(opened))
-        message = pb.Program.FromString(program.to_bytes()[HEADER_BYTES:])
         if message.HasField("serving"):
             lines.append(serving(message.serving.program.hex()))
-    if program.calibrated:
+    enforced = {node.name for node in message.nodes if node.source_op == EnforcedRange.__name__}
+    if calibrated := [name for name in program.calibrated if name not in enforced]:
         lines.append(
-            f"bounds of {len(program.calibrated)} nodes come from calibration data; an input beyond them gives a wrong "
+            f"bounds of {len(calibrated)} nodes come from calibration data; an input beyond them gives a wrong "
             f"result, which masks may decide: repeats tell its owner more"
         )
     if certificate.of(program) is not None:

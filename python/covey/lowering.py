@@ -483,7 +483,7 @@ class Lowering:
         """An input of the program, whose range is `ends`."""
         # Nobody enforces the range of what is carried from run to run.
         calibrated = (name in self.graph.carried and self.magnitudes is not None) or name in self.graph.enforced
-        self._check(name, "Input", interval.magnitude, scale, calibrated)
+        self._check(name, "Input", interval.magnitude, scale, calibrated and name not in self.graph.enforced)
         lowered = self._new_value(
             name,
             shape,
@@ -503,7 +503,8 @@ class Lowering:
         if name not in self.graph.compared:
             return self.settled_scale(name)
         widest = max(abs(ends[0]), abs(ends[1]), ends[1] - ends[0])
-        room = self.settings.available_bits - 1 - int(np.frexp(widest)[1])
+        # Thresholds are float64 until they are in the ring.
+        room = min(self.settings.available_bits - 1, 52) - int(np.frexp(widest)[1])
         return max(0, min(self.graph.compared[name], room))
 
     def _new_value(

@@ -12,6 +12,7 @@ from covey import whole
 from covey.drawing import Drawn
 from covey.ir import Graph, Note, Status
 from covey.lowering import Lowering, Row, Truncation
+from covey.ops.enforced_range import EnforcedRange
 from covey.ops.trees import Below
 from covey.passes.scale_choice import Choice
 
@@ -192,9 +193,15 @@ def _row(row: Row) -> dict[str, Any]:
         "computes": row.program_op,
         "scale": row.scale,
         "bits": row.bits,
-        "bound": "calibrated" if row.calibrated else "proved",
+        "bound": _bound(row),
         "largest": row.magnitude,
     }
+
+
+def _bound(row: Row) -> str:
+    if row.source_op == EnforcedRange.__name__:
+        return "enforced"
+    return "calibrated" if row.calibrated else "proved"
 
 
 def _note(note: Note) -> dict[str, str]:

@@ -15,6 +15,7 @@ import covey
 import ensembles
 import interpreter
 from covey.emit import program_file
+from covey.explanation import what_a_run_reveals
 
 RANGE = (-1.5, 2.0)
 
@@ -48,6 +49,19 @@ def test_numbers_within_are_the_same() -> None:
     np.testing.assert_array_equal(*(interpreter.run(each, {"x": data})[0] for each in (plain, enforced)))
     assert enforced.report["inputs"][0]["enforced"] and not plain.report["inputs"][0]["enforced"]
     assert "enforced by the parties" in str(enforced)
+    assert [row["bound"] for row in enforced.rows()[:2]] == ["enforced"] * 2
+    revealed = [what_a_run_reveals(covey.Program(each.program_bytes)) for each in (plain, enforced)]
+    assert revealed[0] == revealed[1]  # nothing about calibration data, of which there are none
+
+
+def test_data_that_reach_less_than_the_range_narrow_nothing() -> None:
+    data = np.random.default_rng(1).uniform(-0.1, 0.1, (20, 3))
+    plain, enforced = (
+        covey.compile(network(), input_range=(-20, 20), calibration=data, enforce_ranges=enforced)
+        for enforced in (False, True)
+    )
+    far = np.random.default_rng(2).uniform(-20, 20, (20, 3))
+    np.testing.assert_array_equal(*(interpreter.run(each, {"x": far})[0] for each in (plain, enforced)))
 
 
 @pytest.mark.parametrize("protocol", ["trio", "quad", "two-party", "beaver"])

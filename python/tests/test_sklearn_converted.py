@@ -60,6 +60,15 @@ def test_histogram_classifiers(load: Any) -> None:
     np.testing.assert_allclose(got, model.predict_proba(test), atol=1e-3)
 
 
+def test_histograms_compare_float64() -> None:
+    """Amounts in cents that float32 does not tell apart."""
+    rng = np.random.default_rng(0)
+    data = rng.integers(10**7, 10**8, (600, 2)) / 100
+    model = ensemble.HistGradientBoostingClassifier(max_iter=5).fit(data, data[:, 0] * 0.7 + data[:, 1] > 8e5)
+    got = scores(covey.compile(model, calibration=data, ring=64), data)
+    np.testing.assert_allclose(got, model.predict_proba(data), atol=1e-3)
+
+
 @pytest.mark.parametrize("loss", ["squared_error", "poisson"])
 def test_histogram_regressors(loss: str) -> None:
     train, targets, test = halves(datasets.load_diabetes)

@@ -130,7 +130,7 @@ def test_thresholds_are_exact_on_fixed_point_numbers(seed: int, bits: int, ring:
         assert row[0] == sum(int(np.rint(ensembles.reached(tree, numbers)[0] * 2**5)) for tree in trees)
 
 
-@pytest.mark.parametrize("calibrated", [None, np.float32, np.float64])
+@pytest.mark.parametrize("calibrated", [np.float32, np.float64])
 @pytest.mark.parametrize("mode", ["BRANCH_LT", "BRANCH_LEQ", "BRANCH_GT", "BRANCH_GTE"])
 def test_equal_numbers_stay_equal_where_inputs_are_rounded(mode: str, calibrated: Any) -> None:
     """Thresholds that are values of the data, which no scale holds."""
@@ -139,16 +139,35 @@ def test_equal_numbers_stay_equal_where_inputs_are_rounded(mode: str, calibrated
     trees = [ensembles.Branch(i % 2, mode, float(data[i, i % 2]), *rng.normal(size=(2, 1))) for i in range(24)]
     lists = ensembles.attributes(trees, "target", 1)
     proto = ensembles.single("TreeEnsembleRegressor", 2, n_targets=1, **lists)
-    if calibrated is None:
-        compiled = covey.compile(proto, input_range=(-3, 3))
-    else:
-        compiled = covey.compile(proto, calibration=np.round(data.astype(calibrated), 2))
+    compiled = covey.compile(proto, calibration=np.round(data.astype(calibrated), 2))
     (got,) = interpreter.run(compiled, {"x": data})
     expected = [sum(ensembles.reached(tree, list(row))[0] for tree in trees) for row in data]
     np.testing.assert_allclose(got[:, 0], expected, atol=1e-2)
     if calibrated is np.float64:  # so few bits decide as all do
         program = interpreter.program_of(compiled)
         assert program.values[program.inputs[0]].scale < 16
+
+
+def test_whole_numbers_next_to_others_keep_their_thresholds() -> None:
+    """A threshold just below a whole number stays there, at a scale that is too coarse for the other feature."""
+    rng = np.random.default_rng(4)
+    data = np.stack([rng.integers(0, 6, 200), rng.integers(0, 10**8, 200) / 100], 1)
+    leaves = np.array([1.0]), np.array([2.0])
+    trees = [ensembles.Branch(0, "BRANCH_LEQ", 2.9995, *leaves), ensembles.Branch(1, "BRANCH_LEQ", data[7, 1], *leaves)]
+    proto = ensembles.single("TreeEnsembleRegressor", 2, n_targets=1, **ensembles.attributes(trees, "target", 1))
+    (got,) = interpreter.run(covey.compile(proto, calibration=data, ring=32), {"x": data})
+    single = data.astype(np.float32)
+    expected = np.where(single[:, 0] <= 2.9995, 1, 2) + np.where(single[:, 1] <= np.float32(data[7, 1]), 1, 2)
+    np.testing.assert_array_equal(got[:, 0], expected)
+
+
+@pytest.mark.parametrize("threshold", [1.7e9, 1e7])
+def test_large_numbers_equal_their_thresholds(threshold: float) -> None:
+    trees = [ensembles.Branch(0, "BRANCH_LEQ", threshold, np.array([1.0]), np.array([2.0]))]
+    proto = ensembles.single("TreeEnsembleRegressor", 1, n_targets=1, **ensembles.attributes(trees, "target", 1))
+    compiled = covey.compile(proto, input_range=(0, 2e9), ring=64)
+    (result,) = interpreter.run(compiled, {"x": np.array([[threshold], [threshold + 128]])})
+    np.testing.assert_array_equal(result, [[1.0], [2.0]])
 
 
 def test_thresholds_out_of_reach_stay_in_the_ring() -> None:

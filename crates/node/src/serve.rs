@@ -402,14 +402,18 @@ impl Party {
         client.is_none_or(|client| peer.0 == *client) || self.config.peer(&peer.0).is_some() || mine()
     }
 
-    /// What a client, or with none the operator, is told of this party. A client is told nothing of other clients: of their programs if
-    /// it may infer with them, and of stored runs, which they use up, if it may fill and delete these.
+    /// What a client, or with none the operator, is told of this party. A client is told nothing of other clients, but of programs that it
+    /// may infer with, and of stored runs that it may use up or delete.
     fn status(&self, client: Option<(&AllowedClient, &Fingerprint)>) -> PartyStatus {
         let (mut stores, problems) = self.stores.status();
         let sees = |peer: &Key| self.sees(client.map(|(_, key)| key), peer);
         stores.retain(|store| sees(&store.peer));
         let (mut runs, problem) = self.runs.status(sees);
-        runs.retain(|_| client.is_none_or(|(client, _)| client.fill_store));
+        runs.retain(|runs| {
+            client.is_none_or(|(client, _)| {
+                client.fill_store || (client.infer && runs.round_bits == client.round_bits)
+            })
+        });
         let asking = client.map_or("the operator", |(client, _)| client.name.as_str());
         let said = problems.iter().chain(&problem).filter(|_| self.records.admits(asking));
         said.for_each(|problem| warn!("{problem}"));

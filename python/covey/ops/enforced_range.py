@@ -46,6 +46,8 @@ class EnforcedRange(Op):
             scale=x.scale,
             interval=interval,
             name=f"{node.output}.raised",
+            # Its bound is that of the range, whatever the data reach.
+            magnitude=float(np.ldexp(interval.magnitude, -x.scale)),
         )
         return low.emit(
             node,

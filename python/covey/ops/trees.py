@@ -1,8 +1,8 @@
 """All trees of an ensemble at once: the comparisons of every node, the leaf that each tree reaches, their sum.
 
 A comparison with a constant is exact on the fixed-point numbers. x is X / 2^s for a whole X, so x <= t holds just where
-X < floor(t * 2^s) + 1, and x < t just where X < ceil(t * 2^s). Where X was rounded, t * 2^s is first rounded alike:
-thresholds are often values of the training data, and equal numbers must stay equal.
+X < floor(t * 2^s) + 1, and x < t just where X < ceil(t * 2^s). Where X was rounded, t * 2^s is first rounded as well:
+thresholds are often values of the training data, and equal numbers should stay equal.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Below(Op):
     stands for missing ones. Then comparisons behind those of the nodes are 1 where a feature is there, and `there`
     holds for each node which of them, counted from 1, is to be 1; 0 where the node does without.
 
-    With fewer than `exact_bits` fractional bits, x is rounded.
+    Fewer than `exact_bits[m]` fractional bits do not hold feature `features[m]` exactly; without any, all do.
     """
 
     features: tuple[int, ...]
     closed: tuple[bool, ...]
     missing: tuple[bool, ...] = ()
     there: tuple[int, ...] = ()
-    exact_bits: int = 0
+    exact_bits: tuple[int, ...] = ()
 
     def shape(self, *inputs: Value) -> Shape:
         if len(inputs[0].shape) != 1 or max(self.features) >= inputs[0].size:
@@ -52,8 +52,9 @@ class Below(Op):
         return len(self.there) or len(self.features)
 
     def reference(self, *inputs: Array) -> Array:
-        # Trees compare float32, as files of models hold thresholds.
-        x, thresholds = (array.astype(np.float32) for array in (inputs[0][:, list(self.features)], inputs[1]))
+        x, thresholds = inputs[0][:, list(self.features)], inputs[1]
+        if np.array_equal(thresholds, thresholds.astype(np.float32)):
+            x = x.astype(np.float32)  # as models do whose thresholds are float32
         bits = np.asarray((x < thresholds) | ((x == thresholds) & np.array(self.closed)), dtype=np.float64)
         if not self.there:
             return bits
@@ -109,12 +110,19 @@ class Below(Op):
 
     def limits(self, low: Lowering, thresholds: str, x: Lowered) -> Array:
         """The integers that x's are below just where the comparison holds, no farther out than x reaches."""
-        scaled, closed = np.ldexp(low.graph.parameters[thresholds], x.scale), np.array(self.closed)
-        if x.scale < self.exact_bits:
-            # A threshold half-way between two whole numbers keeps to its own side of both.
-            scaled = np.where(closed, np.ceil(scaled - 0.5), np.floor(scaled + 0.5))
-        limits = np.where(closed, np.floor(scaled) + 1, np.ceil(scaled))
+        scaled = np.ldexp(self.as_held(low.graph.parameters[thresholds], x.scale), x.scale)
+        limits = np.where(np.array(self.closed), np.floor(scaled) + 1, np.ceil(scaled))
         return np.clip(limits, x.interval.low[0], x.interval.high[0] + 1)
+
+    def as_held(self, thresholds: Array, bits: int) -> Array:
+        """The thresholds for x of so many fractional bits: to the nearest, where these do not hold x exactly.
+
+        One half-way between two such numbers keeps to its own side of both.
+        """
+        scaled = np.ldexp(thresholds, bits)
+        nearest = np.where(np.array(self.closed), np.ceil(scaled - 0.5), np.floor(scaled + 0.5))
+        rounded = np.array(self.exact_bits or 0) > bits
+        return np.asarray(np.where(rounded, np.ldexp(nearest, -bits), thresholds))
 
 
 @dataclass(frozen=True)

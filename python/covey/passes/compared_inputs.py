@@ -82,27 +82,24 @@ def _only_compared(graph: Graph, name: str) -> bool:
     )
 
 
-def round_thresholds(graph: Graph, samples: Mapping[str, Array] | None) -> None:
-    """Let comparisons of inputs round their thresholds at scales that do not hold the samples [N, ..] exactly.
-
-    Without samples, none does.
-    """
+def round_thresholds(graph: Graph, samples: Mapping[str, Array]) -> None:
+    """Note how many bits hold each compared feature exactly, on samples [N, ..]: at fewer, thresholds are rounded."""
     for node in graph.nodes:
-        if isinstance(node.op, Below):
-            names = _inputs_before(graph, node.inputs[0])
-            bits = [MOST_BITS + 1 if samples is None else _exact_bits(samples[name]) for name in names]
-            node.op = replace(node.op, exact_bits=max(bits, default=0))
+        if isinstance(node.op, Below) and _holds_inputs(graph, node.inputs[0]):
+            part = replace(graph, outputs=[node.inputs[0]], notes={})
+            remove_dead_nodes(part)
+            parts = [reference.run(part, some)[node.inputs[0]] for some in reference.parts(part, samples)]
+            columns = np.concatenate(parts)[:, list(node.op.features)].T
+            node.op = replace(node.op, exact_bits=tuple(map(_exact_bits, columns)))
 
 
-def _inputs_before(graph: Graph, name: str) -> list[str]:
-    """The inputs that a value holds elements of; none where it was computed."""
+def _holds_inputs(graph: Graph, name: str) -> bool:
+    """Whether a value holds elements of inputs, moved or as they are."""
     step = graph.producer(name)
     if step is None:
-        return [name]
-    if not isinstance(step.op, Gather | Reshape | Concat | EnforcedRange):
-        return []
-    parts = [_inputs_before(graph, part) for part in step.inputs]
-    return [name for part in parts for name in part] if all(parts) else []
+        return True
+    moves = isinstance(step.op, Gather | Reshape | Concat | EnforcedRange)
+    return moves and all(_holds_inputs(graph, part) for part in step.inputs)
 
 
 def measure_needed_bits(graph: Graph, samples: Mapping[str, Array]) -> None:
@@ -116,18 +113,15 @@ def measure_needed_bits(graph: Graph, samples: Mapping[str, Array]) -> None:
     if not names:
         return
     comparisons = _up_to_comparisons(graph)
-    # As trees compare them: with more digits than thresholds have, equal numbers would differ again at many bits.
-    samples = {name: array.astype(np.float32).astype(np.float64) for name, array in samples.items()}
-    # Where some bits are enough, more almost always are: the search may halve.
-    low, high = 0, MOST_BITS
-    while low < high:
-        middle = (low + high) // 2
-        if _decides_alike(comparisons, samples, names, middle):
-            high = middle
-        else:
-            low = middle + 1
+
+    def enough(bits: int) -> bool:
+        return _decide_alike(comparisons, samples, names, bits)
+
+    # Where some bits are enough, a few more are. Far more need not be: they tell apart what float32 does not.
+    coarse = next((bits for bits in range(0, MOST_BITS, 4) if enough(bits)), MOST_BITS)
+    fewest = next((bits for bits in range(max(coarse - 3, 0), coarse) if enough(bits)), coarse)
     for name in names:
-        graph.compared[name] = min(MOST_BITS, low + SPARE_BITS)
+        graph.compared[name] = min(MOST_BITS, fewest + SPARE_BITS)
 
 
 def _exact_bits(array: Array) -> int:
@@ -143,16 +137,14 @@ def _up_to_comparisons(graph: Graph) -> Graph:
     return part
 
 
-def _decides_alike(comparisons: Graph, samples: Mapping[str, Array], names: list[str], bits: int) -> bool:
+def _decide_alike(comparisons: Graph, samples: Mapping[str, Array], names: list[str], bits: int) -> bool:
     """Whether all samples decide alike if the inputs `names` and their thresholds are rounded to so many bits."""
-    parameters = dict(comparisons.parameters)
-    for node in comparisons.nodes:
-        if isinstance(node.op, Below) and node.op.exact_bits > bits:
-            parameters[node.inputs[1]] = _rounded(parameters[node.inputs[1]], bits)
-    coarse = replace(comparisons, parameters=parameters)
+    below = {node.inputs[1]: node.op for node in comparisons.nodes if isinstance(node.op, Below)}
+    rounded = {name: op.as_held(comparisons.parameters[name], bits) for name, op in below.items()}
+    coarse = replace(comparisons, parameters={**comparisons.parameters, **rounded})
     for part in reference.parts(comparisons, samples):
-        rounded = {key: _rounded(array, bits) if key in names else array for key, array in part.items()}
-        due, got = reference.run(comparisons, part), reference.run(coarse, rounded)
+        held = {key: _rounded(array, bits) if key in names else array for key, array in part.items()}
+        due, got = reference.run(comparisons, part), reference.run(coarse, held)
         if any(not np.array_equal(due[name], got[name]) for name in comparisons.outputs):
             return False
     return True

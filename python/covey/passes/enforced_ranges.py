@@ -24,5 +24,5 @@ def enforce_ranges(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> N
         low, high = (0.0, 1.0) if value.dtype is DType.BOOL else ranges[name]
         enforced = graph.add_value(replace(value, name=graph.fresh(f"{name}.enforced"))).name
         graph.redirect(name, enforced)
-        graph.nodes.insert(0, Node(f"{name}.range", "EnforcedRange", EnforcedRange(low, high), [name], enforced))
+        graph.nodes.insert(0, Node(f"{name}.range", EnforcedRange.__name__, EnforcedRange(low, high), [name], enforced))
         graph.enforced.add(name)

@@ -17,7 +17,7 @@ from covey.files import write_whole
 from covey.training.minibatches import Records
 from covey.training.shared import SharedRecords
 
-KIND, VERSION = "covey training run", 1
+KIND, VERSION = "covey training run", 2
 
 
 @dataclass
