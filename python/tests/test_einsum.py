@@ -94,7 +94,7 @@ def positions(op: str, indices: np.ndarray, *more: str, **attributes: Any) -> on
     if "u" in more:
         shapes["u"] = [SAMPLES, 3, 2]
     elif more:
-        constants[more[0]] = UPDATES
+        constants[more[0]] = UPDATES if more[0] == "c" else UPDATES[:, 0, 0]
     return builders.model([node], shapes, ["y"], constants, opset=18)
 
 
@@ -113,6 +113,7 @@ MOVES: dict[str, onnx.ModelProto] = {
     "summed constants": positions("ScatterElements", ELEMENTS, "c", axis=2, reduction="add"),
     "tuples": positions("ScatterND", OF_SAMPLES, "u"),
     "tuples, summed": positions("ScatterND", OF_SAMPLES.clip(max=1), "u", reduction="add"),
+    "one tuple of each": positions("ScatterND", OF_SAMPLES[:, 0, 0], "one"),
     "tuples of constants": positions("ScatterND", OF_SAMPLES - [0, 3, 4], "c", reduction="add"),
 }
 

@@ -40,6 +40,18 @@ def test_whole_parts(op: str, function: Callable[..., Any]) -> None:
     np.testing.assert_array_equal(computed(one_node(op)), function(X))
 
 
+@pytest.mark.parametrize("division", ["mul-shift", "exact"])
+@pytest.mark.parametrize("ring", [32, 64])
+def test_a_mean_of_whole_numbers_is_none(ring: int, division: str) -> None:
+    nodes = [
+        helper.make_node("Floor", ["x"], ["whole"]),
+        helper.make_node("ReduceMean", ["whole"], ["y"], axes=[1], keepdims=0),
+    ]
+    model = builders.model(nodes, {"x": ["N", 8]}, ["y"])
+    got = computed(model, ring=ring, division=division)
+    np.testing.assert_allclose(got, np.floor(X).mean(1), atol=1e-2)
+
+
 def test_halves_go_to_the_even_number_with_any_rounding() -> None:
     halves = np.arange(-8, 8).reshape(2, 8) / 2
     for truncation in ("exact", "ulp", "probabilistic"):

@@ -69,6 +69,13 @@ def test_results_that_depend_on_the_number_of_samples_are_refused(case: str, sam
         covey.compile(Apply(SIZES[case]), (drawn(samples, 4),))
 
 
+@pytest.mark.parametrize("samples", [1, 2])
+def test_what_is_written_to_the_first_samples_alone_is_refused(samples: int) -> None:
+    rows = torch.arange(samples), torch.ones(samples, dtype=torch.long)
+    with pytest.raises(covey.CoveyError, match=f"in a batch of {samples} than in one of {2 * samples}"):
+        covey.compile(Apply(lambda _, x: x.index_put(rows, torch.tensor(3.0))), (drawn(samples, 4),))
+
+
 def test_a_module_that_takes_one_batch_size_alone() -> None:
     same(Apply(lambda part, x: part(x).reshape(6, 2, 2), torch.nn.Linear(5, 4)), drawn(6, 5))
 

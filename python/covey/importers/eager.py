@@ -49,13 +49,19 @@ def check_module(torch: Any, module: Any, program: Any, examples: Mapping[str, A
         other = 2 if count == 1 else 1
         others = {key: tensor[:other] for key, tensor in (twice if count == 1 else rows).items()}
         found = run(module, others)
-    if found is None or not all(len(tensor) == count for tensor in due):
+        repeated = run(module, {key: torch.cat([tensor, tensor]) for key, tensor in rows.items()})
+    if not all(len(tensor) == count for tensor in due):
         return
-    if _differ(torch, [tensor[:1] for tensor in due], [tensor[:1] for tensor in found]):
-        raise ModelError(
-            f"{name} has other results for a sample in a batch of {count} than in one of {other}: let no "
-            f"result depend on the number of samples"
-        )
+    # One sample alone; and all of them behind themselves, which shows what is written to the first of them.
+    for many, ours, theirs in (
+        (other, [tensor[:1] for tensor in due], found and [tensor[:1] for tensor in found]),
+        (2 * count, [torch.cat([tensor, tensor]) for tensor in due], repeated),
+    ):
+        if _differ(torch, ours, theirs):
+            raise ModelError(
+                f"{name} has other results for a sample in a batch of {count} than in one of {many}: let no "
+                f"result depend on the number of samples"
+            )
 
 
 def _way_out(torch: Any, module: Any) -> str:

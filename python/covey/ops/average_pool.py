@@ -143,6 +143,9 @@ class AveragePool(Op):
         )
         if counts.max() == 1:
             return sums
+        if sums.scale < low.scale:  # of whole numbers, whose mean is none
+            largest = None if magnitude is None else magnitude * float(counts.max())
+            sums = low.shift_left(node, sums, low.scale, largest)
         if low.settings.division is Division.EXACT:
             return self._divide(low, node, sums, counts)
         divided = replace(sums, divisor=int(counts.max()))

@@ -46,7 +46,7 @@ def _scatter_nd(node: OnnxNode) -> None:
     if depth:
         blocks = np.ravel_multi_index(tuple(np.moveaxis(indices[0] % sizes, -1, 0)), tuple(sizes))
     size = prod(rest)
-    _scatter(node, x.shape, (blocks[..., None] * size + np.arange(size)).reshape(*blocks.shape, *rest))
+    _scatter(node, x.shape, (blocks[..., None] * size + np.arange(size)).reshape((*blocks.shape, *rest)))
 
 
 def _data(node: OnnxNode) -> Value:
