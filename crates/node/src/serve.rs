@@ -410,9 +410,7 @@ impl Party {
         stores.retain(|store| sees(&store.peer));
         let (mut runs, problem) = self.runs.status(sees);
         runs.retain(|runs| {
-            client.is_none_or(|(client, _)| {
-                client.fill_store || (client.infer && runs.round_bits == client.round_bits)
-            })
+            client.is_none_or(|(client, _)| client.fill_store || (client.infer && runs.round_bits == client.round_bits))
         });
         let asking = client.map_or("the operator", |(client, _)| client.name.as_str());
         let said = problems.iter().chain(&problem).filter(|_| self.records.admits(asking));
