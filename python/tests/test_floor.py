@@ -130,10 +130,29 @@ WHOLE: dict[str, Callable[[Any], Any]] = {
     "towards zero": lambda i: torch_div(i - 4, -3),
     "of places": lambda i: (i * 1.0).argmax(1, keepdim=True) % 2,
     "half a place": lambda i: ((i * 1.0).argmax(1) / 2)[:, None],
+    "products so far": lambda i: i[:, :2].cumprod(1),
+    "the most so far": lambda i: i.cummax(1)[0],
+    "sums so far": lambda i: i.cumsum(1),
+    "a sum": lambda i: i.int().sum(1, keepdim=True),
+    "the most and the least": lambda i: i.amax(1, keepdim=True) + i.min(1, keepdim=True)[0],
+    "added at places": lambda i: i.scatter_add(1, torch_row(0, 2, 0, 0).expand(len(i), -1), i),
+    "added to rows": lambda i: i.index_add(1, torch_row(3, 1), i[:, 1:3], alpha=2),
+    "put at places": lambda i: torch_put(i.clone(), [2, 0], i[:, :2]),
     "bytes of truths": lambda i: (i > 4).byte() * 2 + (i > 6).byte(),
     "clamped bytes": lambda i: (i * 50.5).clamp(0, 255).byte()[:, 1:].float(),
     "clamped to 8 bits": lambda i: ((i - 4) * 10.5).clamp(-30, 42).char() * 2,
 }
+
+
+def torch_row(*places: int) -> Any:
+    import torch
+
+    return torch.tensor(places)
+
+
+def torch_put(x: Any, places: list[int], values: Any) -> Any:
+    x[:, places] = values
+    return x
 
 
 def torch_div(x: Any, divisor: int) -> Any:

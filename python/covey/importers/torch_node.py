@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from onnx import TensorProto
 
 from covey.errors import UnsupportedError
 from covey.importers import moved
 from covey.importers.onnx_node import BATCH, IMPORTERS, OnnxNode, Scope
 from covey.importers.replacements import no_secure_form
-from covey.ir import Value
+from covey.ir import DType, Value
 
 OPSET = 18
 """The version of the ONNX operators that importers write attributes for."""
@@ -66,6 +67,8 @@ def is_batch(size: Any) -> bool:
 
 Operand: TypeAlias = "Value | Constant | npt.NDArray[Any] | float | int"
 """What an operator is applied to: an activation, a constant with or without a name, a number."""
+
+_Given = TypeVar("_Given")
 
 
 @dataclass
@@ -170,6 +173,15 @@ class TorchNode:
     def become(self, operator: str, *operands: Operand | None, **attributes: Any) -> None:
         """The node's own result is that of an ONNX operator on the operands."""
         self._apply(operator, operands, self.output, attributes)
+
+    def numbers(self, given: _Given, *, truth: bool = True) -> _Given | Value:
+        """An operand, where it is places or whole numbers of an input, as numbers like others.
+
+        So are truth values, unless the result would be such.
+        """
+        if not isinstance(given, Value) or given.dtype is DType.FLOAT or (given.dtype is DType.BOOL and not truth):
+            return given
+        return self.apply("Cast", given, to=TensorProto.FLOAT, suffix="numbers")
 
     def alias(self, value: Value) -> None:
         """The node's result is `value` itself."""

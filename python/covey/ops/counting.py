@@ -98,9 +98,7 @@ def _constant(array: Array) -> Interval | None:
 @from_torch("aten.cumsum.default")
 def _cumulate_aten(node: TorchNode) -> None:
     node.ignore("dtype")
-    x = node.activation("self")
-    if x.dtype is DType.BOOL:
-        x = node.apply("Cast", x, to=1, suffix="numbers")
+    x = node.numbers(node.activation("self"))
     axis = node.axis("dim", x.rank)
     if axis != x.rank - 1 or counted(node.scope.graph, x.name) is None:
         node.become("CumSum", x, np.array(axis))

@@ -82,7 +82,8 @@ def _lower_aten(node: TorchNode) -> None:
 def _scan_aten(node: TorchNode) -> None:
     """Each step joins runs of twice as many elements. The places of cummax and cummin are not computed."""
     node.ignore("dtype")
-    kind, x = node.op_type.removeprefix("aten."), node.activation("self")
+    kind = node.op_type.removeprefix("aten.")
+    x = node.numbers(node.activation("self"), truth=kind == "cumprod")
     (axis,) = node.inner_axes("dim", x)
     size, reach = x.dims(1)[axis], 1
     if size > MOST_SCANNED:

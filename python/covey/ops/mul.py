@@ -124,7 +124,7 @@ def _mul_aten(node: TorchNode) -> None:
         node.become("And", *(each.array if isinstance(each, Constant) else each for each in given))
         return
     one, other = (
-        node.apply("Cast", node.argument(name), to=1, suffix="numbers") if truth else node.operand(name)
+        node.numbers(node.argument(name)) if truth else node.operand(name)
         for name, truth in zip(("self", "other"), secret, strict=True)
     )
     node.become("Mul", one, other)
@@ -132,11 +132,4 @@ def _mul_aten(node: TorchNode) -> None:
 
 @from_torch("aten.div.Tensor", "aten.div.Scalar")
 def _div_aten(node: TorchNode) -> None:
-    operands = [node.operand(name) for name in ("self", "other")]
-    one, other = (
-        node.apply("Cast", each, to=1, suffix="numbers")
-        if isinstance(each, Value) and each.dtype is DType.INDEX
-        else each
-        for each in operands
-    )
-    node.become("Div", one, other)
+    node.become("Div", *(node.numbers(node.operand(name)) for name in ("self", "other")))

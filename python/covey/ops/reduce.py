@@ -140,7 +140,7 @@ def _amin_aten(node: TorchNode) -> None:
 
 def reduce_aten(node: TorchNode, operator: str, x: Value | None = None) -> None:
     """A reduction over the node's `dim`: of its own operand, or of `x`, which was made of that."""
-    x, axes = x or node.activation("self"), node.integers("dim")
+    x, axes = node.numbers(x or node.activation("self"), truth=False), node.integers("dim")
     if not axes:
         raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
     node.become(operator, x, np.array(axes), keepdims=int(node.flag("keepdim")))
@@ -149,7 +149,7 @@ def reduce_aten(node: TorchNode, operator: str, x: Value | None = None) -> None:
 @from_torch("aten.max.dim", "aten.min.dim")
 def _extreme_aten(node: TorchNode) -> None:
     """The values, and where they are."""
-    x = node.activation("self")
+    x = node.numbers(node.activation("self"), truth=False)
     largest = node.op_type.startswith("aten.max")
     axis, keep = node.axis("dim", x.rank), int(node.flag("keepdim"))
     node.become("ReduceMax" if largest else "ReduceMin", x, np.array([axis]), keepdims=keep)

@@ -11,7 +11,7 @@ import numpy as np
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
-from covey.ir import DType, Node, Op, Shape, Value
+from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.add import number_operand
 from covey.ops.floor import divisor_of, toward_zero
@@ -102,8 +102,5 @@ def _div_mode_aten(node: TorchNode) -> None:
         node.become("Floor", node.activation("self"), node.operand("other"))
     else:
         divisor = node.constant("other").astype(np.float64)
-        x = node.activation("self")
-        if x.dtype is DType.INDEX:
-            x = node.apply("Cast", x, to=1, suffix="numbers")
-        whole = toward_zero(node, x, np.abs(divisor))
+        whole = toward_zero(node, node.numbers(node.activation("self")), np.abs(divisor))
         node.become("Mul", whole, np.sign(divisor))

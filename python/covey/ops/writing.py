@@ -118,7 +118,7 @@ SOME_OF_THEM = ("it writes some of the samples, or at secret indices", "write x[
 
 def _whole(node: TorchNode) -> tuple[Value | npt.NDArray[Any], tuple[int, ...]]:
     """What is written to, with the elements of a sample in a row, and a sample's shape."""
-    x = node.argument("self")
+    x = node.numbers(node.argument("self"), truth=False)
     if isinstance(x, Constant):
         array = _once(node, x, x.array.ndim, "self").astype(np.float64)
         return array.reshape(1, -1), array.shape
@@ -166,9 +166,7 @@ def _put(
 ) -> None:
     """Write values at places of a sample's elements, or add them."""
     if isinstance(values, Value):
-        if values.dtype is not DType.FLOAT:
-            values = node.apply("Cast", values, to=1, suffix="numbers")
-        part: Operand = node.apply("Expand", values, np.array([1, *places.shape]), suffix="values")
+        part: Operand = node.apply("Expand", node.numbers(values), np.array([1, *places.shape]), suffix="values")
         part = node.apply("Reshape", part, np.array([0, -1]), suffix="flat")
     else:
         part = np.broadcast_to(_once(node, values, places.ndim + 1, "values"), places.shape).astype(np.float64)
@@ -179,8 +177,8 @@ def _put(
 
 @from_torch("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default")
 def _scatter_aten(node: TorchNode) -> None:
-    x, index = node.argument("self"), node.argument("index")
-    updates = node.argument("value" if "value" in node.arguments else "src")
+    x, index = node.numbers(node.argument("self"), truth=False), node.argument("index")
+    updates = node.numbers(node.operand("value" if "value" in node.arguments else "src"))
     if not isinstance(index, Constant):
         raise node.unsupported("it writes at secret indices", "use a comparison and torch.where")
     if isinstance(x, Constant):
@@ -189,8 +187,6 @@ def _scatter_aten(node: TorchNode) -> None:
         index = Constant(index.name, index.array[0])
     if isinstance(updates, int | float):
         updates = np.full(index.array.shape, float(updates))
-    elif isinstance(updates, Value) and updates.dtype is not DType.FLOAT:
-        updates = node.apply("Cast", updates, to=1, suffix="numbers")
     rank = x.rank if isinstance(x, Value) else x.array.ndim
     if isinstance(updates, Value) and updates.shape != (read := index.array.shape[1 - rank :]):
         axes = np.arange(1, rank)
