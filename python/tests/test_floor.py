@@ -138,6 +138,10 @@ WHOLE: dict[str, Callable[[Any], Any]] = {
     "added at places": lambda i: i.scatter_add(1, torch_row(0, 2, 0, 0).expand(len(i), -1), i),
     "added to rows": lambda i: i.index_add(1, torch_row(3, 1), i[:, 1:3], alpha=2),
     "put at places": lambda i: torch_put(i.clone(), [2, 0], i[:, :2]),
+    "what is 0": lambda i: i.logical_not(),
+    "one of both": lambda i: i.logical_xor(torch_row(2, 0, 1, 0)),
+    "above 4, or not": lambda i: (i > 4) != torch_row(0, 1, 1, 0),
+    "an input in few bits": lambda i: i.char() * 9 + i.short(),
     "bytes of truths": lambda i: (i > 4).byte() * 2 + (i > 6).byte(),
     "clamped bytes": lambda i: (i * 50.5).clamp(0, 255).byte()[:, 1:].float(),
     "clamped to 8 bits": lambda i: ((i - 4) * 10.5).clamp(-30, 42).char() * 2,
@@ -191,6 +195,19 @@ def test_numbers_that_a_type_wraps_around_are_refused(case: str) -> None:
 
     with pytest.raises(covey.CoveyError, match=saying):
         covey.compile(One().eval(), torch.tensor(X[:4]), calibration=X)
+
+
+def test_an_input_that_a_type_may_not_hold() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    class One(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, i: Any) -> Any:
+            return i.byte() / 2
+
+    i = torch.arange(300).reshape(100, 3)
+    assert covey.compile(One().eval(), i, input_range=(0, 255))
+    with pytest.raises(covey.CoveyError, match="may lie from 0 to 299, and uint8 wraps around; put a clamp to 0..255"):
+        covey.compile(One().eval(), i, input_range=(0, 299))
 
 
 def test_remainders_behind_a_cast_to_whole_numbers() -> None:

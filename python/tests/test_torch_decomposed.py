@@ -30,6 +30,12 @@ def written(start: Any, *assignments: tuple[Any, Any]) -> Any:
     return copy
 
 
+def compared(x: Any, y: Any) -> Any:
+    """All six comparisons, as one number."""
+    kinds = (torch.lt, torch.gt, torch.le, torch.ge, torch.eq, torch.ne)
+    return sum(compare(x, y) * 2.0**bit for bit, compare in enumerate(kinds))
+
+
 def turned(x: Any) -> Any:
     """Points of an image, the same for every sample."""
     turn = torch.tensor([[[0.8, 0.1, 0.2], [0.3, 0.9, 0.0]]]).expand(len(x), -1, -1)
@@ -125,6 +131,7 @@ GROUPS: dict[str, dict[str, Function]] = {
         "heaviside": lambda x: torch.heaviside(x.round(), torch.tensor(0.25)),
         "hypot": lambda x: torch.hypot(x, x * x) + torch.hypot(torch.arange(4.0), x),
         "xlogy": lambda x: torch.xlogy(x, x.abs() + 1) + torch.special.xlogy(2, x * x + 1),
+        "xlogy of constants": lambda x: torch.xlogy(x, torch.tensor([2, 3, 1, 0.5])) + torch.xlogy(x, torch.tensor(4)),
         "one power in a tensor": lambda x: x ** torch.full((4,), 3.0),
     },
     "truth values": {
@@ -137,6 +144,13 @@ GROUPS: dict[str, dict[str, Function]] = {
         "of numbers": lambda x: (2 * x).int().bool() * x,
         "counted": lambda x: (x > 0).count_nonzero(dim=1).float(),
         "equal to 0, to 1 and to each other": lambda x: (((x > 0) == 0) ^ ((x < 1).eq(1)) ^ ((x > 0) == (x > 1))) * x,
+        "in order, with each other": lambda x: compared(x > 0, x > 1),
+        "in order, with constants": lambda x: compared(x > 0, torch.tensor([0, 1, 1, 0])),
+        "in order, constants first": lambda x: compared(torch.tensor([False, True, True, False]), x > 0),
+        "in order, with a constant of more elements": lambda x: compared(x[..., :1] > 0, torch.tensor([0.0, 1, 1, 0])),
+        "in order, with a number": lambda x: compared(x > 0, 1) + compared(x > 0, 0.5),
+        "in order, with numbers": lambda x: compared(x > 0, x.round()) + compared(x.argmax(1, True), x > 0),
+        "exclusive or with a constant": lambda x: ((x > 0) ^ torch.tensor([True, False, True, False])) * x,
         "any number but 0": lambda x: torch.logical_or(x.relu(), x < -1) * torch.logical_not((-x).relu()) * x,
         "any place but 0": lambda x: torch.logical_and(x.argmax(1), torch.arange(4)) * x[:, 0],
         "of a choice": lambda x: torch.where(x > 0, 0.0, -3e38).bool() * x,
@@ -178,6 +192,9 @@ GROUPS: dict[str, dict[str, Function]] = {
     "sums": {
         "scatter_add": lambda x: x.scatter_add(2, TWICE.expand(len(x), 3, 4), x * x),
         "scatter_add to zeros": lambda x: torch.zeros_like(x).scatter_add(2, TWICE[..., 1:].expand(len(x), 2, 3), x),
+        "scatter of sums": lambda x: x.scatter(2, TWICE.expand(len(x), 3, 4), x * x, reduce="add"),
+        "scatter of a number's sums": lambda x: x.scatter(2, TWICE.expand(len(x), 3, 4), 0.5, reduce="add"),
+        "scatter_reduce": lambda x: x.scatter_reduce(2, TWICE.expand(len(x), 3, 4), x * x, "sum"),
         "index_add": lambda x: torch.zeros(len(x), 2, 4).index_add(1, torch.tensor([1, 0, 1]), x, alpha=0.5),
         "index_add of constants": lambda x: x.index_add(1, torch.tensor([1, 1]), torch.ones(len(x), 2, 4)),
         "index_put": lambda x: torch.zeros(len(x), 3).index_put(
@@ -219,6 +236,16 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "over the batch": (lambda x: x.var(0), "runs over the batch"),
     "secret indices": (lambda x: x.scatter(1, x.argmax(1, keepdim=True), 1.0), "secret indices"),
     "sums at secret indices": (lambda x: x.scatter_add(1, x.argmax(1, keepdim=True), x), "secret indices"),
+    "maxima at places": (
+        lambda x: x.scatter_reduce(2, TWICE.expand(len(x), 3, 4), x, "amax"),
+        "it writes 'amax' of several updates.*use reduce='sum'",
+    ),
+    "sums without what was there": (
+        lambda x: x.scatter_reduce(2, TWICE.expand(len(x), 3, 4), x, "sum", include_self=False),
+        "it writes sums without what was there.*include_self=True",
+    ),
+    "a logarithm of 0": (lambda x: torch.xlogy(x, torch.arange(4.0)), "numbers that have no logarithm"),
+    "bits of numbers": (lambda x: ((x > 0) & torch.tensor([2, 1, 2, 1])) * x, "holds numbers other than 0 and 1"),
     "written twice": (lambda x: written(x, ((ALL, [1, 1]), 0.5)), "writes an element twice"),
     "powers of elements": (lambda x: x.abs() ** torch.arange(4.0), r"powers that differ \(0, 1, 2, 3\).*torch.cat"),
     "secret powers": (lambda x: x.abs() ** x, "its exponent depends on the input"),

@@ -21,8 +21,8 @@ def fitting(node: TorchNode, value: Value, dtype: Any) -> Value:
     limits, span = Within(kind).limits, counted(node.scope.graph, value.name)
     if span is not None and span.low.min() >= limits.low and span.high.max() <= limits.high:
         return value
-    if value.dtype is DType.FLOAT:
-        return node.apply("Within", value, kind=kind, suffix="within")
-    if kind == "int32" and span is None:
+    if kind == "int32" and value.dtype is DType.INDEX and span is None:
         return value  # an input's numbers, which its owner has in such a type
+    if value.dtype is DType.FLOAT or node.scope.graph.holds_input(value.name):
+        return node.apply("Within", node.numbers(value), kind=kind, suffix="within")
     raise node.unsupported(f"{kind} may not hold its whole numbers", "cast to int64 instead")

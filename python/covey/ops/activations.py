@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from covey import functions
 from covey.functions import Function
 from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import TorchNode, from_torch
+from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.ir import DType
 from covey.ops.affine import Affine
 from covey.ops.comparison import Less
@@ -200,7 +201,13 @@ def _logarithm_aten(node: TorchNode) -> None:
 @from_torch("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.special_xlogy.default")
 def _x_log_y_aten(node: TorchNode) -> None:
     """PyTorch's exception is for x = y = 0, which Log refuses."""
-    node.become("Mul", node.operand("self"), node.apply("Log", node.activation("other"), suffix="log"))
+    x, y = node.operand("self"), node.operand("other")
+    if isinstance(y, Constant):
+        if (y.array <= 0).any():
+            raise node.unsupported("its other holds numbers that have no logarithm", "make them positive")
+        node.become("Mul", x, replace(y, name=f"{y.name}.log", array=np.log(y.array)))
+    else:
+        node.become("Mul", x, node.apply("Log", y, suffix="log"))
 
 
 @from_torch("aten.log1p.default")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
@@ -221,57 +222,63 @@ def _sign_aten(node: TorchNode) -> None:
     node.become("Sign", node.activation("self"))
 
 
-@from_torch("aten.lt.Scalar", "aten.lt.Tensor")
-def _less_aten(node: TorchNode) -> None:
-    node.become("Less", node.operand("self"), node.operand("other"))
+COMPARISONS = {
+    "lt": "Less",
+    "gt": "Greater",
+    "le": "LessOrEqual",
+    "ge": "GreaterOrEqual",
+    "eq": "Equal",
+    "ne": "Equal",
+}
+
+MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
 
-@from_torch("aten.gt.Scalar", "aten.gt.Tensor")
-def _greater_aten(node: TorchNode) -> None:
-    node.become("Greater", node.operand("self"), node.operand("other"))
+@from_torch(*(f"aten.{kind}.{operand}" for kind in COMPARISONS for operand in ("Scalar", "Tensor")))
+def _compare_aten(node: TorchNode) -> None:
+    kind = node.op_type.split(".")[1]
+    x, other = (_truth_values(node, name) for name in ("self", "other"))
+    if isinstance(x, Value) and other is not None:
+        _compare_truth(node, kind, x, other)
+        return
+    if isinstance(other, Value) and x is not None:
+        _compare_truth(node, MIRRORED.get(kind, kind), other, x)
+        return
+    given = (node.argument(name) for name in ("self", "other"))
+    truth = [isinstance(each, Value) and each.dtype is DType.BOOL for each in given]
+    operands = [
+        node.numbers(node.operand(name)) if of_truth else node.operand(name)
+        for name, of_truth in zip(("self", "other"), truth, strict=True)
+    ]
+    if kind == "ne":
+        node.become("Not", node.apply("Equal", *operands, suffix="equal"))
+    else:
+        node.become(COMPARISONS[kind], *operands)
 
 
-@from_torch("aten.le.Scalar", "aten.le.Tensor")
-def _less_or_equal_aten(node: TorchNode) -> None:
-    node.become("LessOrEqual", node.operand("self"), node.operand("other"))
+def _truth_values(node: TorchNode, name: str) -> Value | npt.NDArray[np.bool_] | None:
+    """An argument, if it is truth values, or a constant of zeros and ones alone."""
+    given = node.argument(name)
+    if isinstance(given, Value):
+        return given if given.dtype is DType.BOOL else None
+    constant = node.constant(name)
+    return constant.astype(bool) if np.isin(constant, (0, 1)).all() else None
 
 
-@from_torch("aten.ge.Scalar", "aten.ge.Tensor")
-def _greater_or_equal_aten(node: TorchNode) -> None:
-    node.become("GreaterOrEqual", node.operand("self"), node.operand("other"))
-
-
-@from_torch("aten.eq.Scalar", "aten.eq.Tensor")
-def _equal_aten(node: TorchNode) -> None:
-    if not _of_truth(node, equal=True):
-        node.become("Equal", node.operand("self"), node.operand("other"))
-
-
-@from_torch("aten.ne.Scalar", "aten.ne.Tensor")
-def _unequal_aten(node: TorchNode) -> None:
-    if not _of_truth(node, equal=False):
-        node.become("Not", node.apply("Equal", node.operand("self"), node.operand("other"), suffix="equal"))
-
-
-def _of_truth(node: TorchNode, *, equal: bool) -> bool:
-    """Compare truth values with each other, or with 0 or 1, if that is what the operands are: nothing is compared."""
-    x, other = node.argument("self"), node.argument("other")
-    if not isinstance(x, Value) or x.dtype is not DType.BOOL:
-        return False
-    if isinstance(other, Value) and other.dtype is DType.BOOL:
-        if equal:
+def _compare_truth(node: TorchNode, kind: str, x: Value, other: Value | npt.NDArray[np.bool_]) -> None:
+    """Truth values are compared by And, Or and Xor; with constants, nothing is exchanged."""
+    if kind in ("eq", "ne"):
+        if not isinstance(other, Value):
+            node.become("Xor", x, ~other if kind == "eq" else other)
+        elif kind == "eq":
             node.become("Not", node.apply("Xor", x, other, suffix="unequal"))
         else:
             node.become("Xor", x, other)
-        return True
-    if other not in (0, 1):
-        return False
-    if bool(other) is equal:
-        node.alias(x)
-        node.note("removed: it changes nothing")
-    else:
-        node.become("Not", x)
-    return True
+        return
+    less = kind in ("lt", "le")
+    one = node.apply("Not", x, suffix="opposite") if less else x
+    two = other if less else node.apply("Not", other, suffix="opposite") if isinstance(other, Value) else ~other
+    node.become("And" if kind in ("lt", "gt") else "Or", one, two)
 
 
 @from_torch("aten.heaviside.default")

@@ -18,6 +18,7 @@ from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.comparison import Not
+from covey.ops.concat import Concat
 from covey.ops.gather import ABSENT, flat
 from covey.ops.reshape import Reshape
 from covey.ops.tile import expand_to
@@ -92,7 +93,26 @@ def _or(node: OnnxNode) -> None:
 
 @from_onnx("Xor")
 def _xor(node: OnnxNode) -> None:
-    _emit(node, Both(1, -2))
+    if (known := _constant(node)) is None:
+        _emit(node, Both(1, -2))
+        return
+    x, constant = known
+    shape, name = _joined_shape(node, x, constant), node.outputs[0]
+    node.note("moves: one operand is public")
+    if not constant.any() and shape == x.shape:
+        node.alias(x)
+        return
+    if constant.all() and shape == x.shape:
+        node.emit(Not(), [x], dtype=DType.BOOL)
+        return
+    # Each element is taken from x, or from what is not x.
+    x = expand_to(node, x, shape, f"{name}.expanded")
+    row = node.emit(Reshape((x.size,)), [x], output=f"{name}.row", dtype=DType.BOOL)
+    opposite = node.emit(Not(), [row], output=f"{name}.opposite", dtype=DType.BOOL)
+    joined = node.emit(Concat(1), [row, opposite], output=f"{name}.joined", dtype=DType.BOOL)
+    positions = np.arange(x.size) + x.size * np.broadcast_to(constant, shape).ravel()
+    taken = node.emit(flat(positions), [joined], output=f"{name}.taken", dtype=DType.BOOL)
+    node.emit(Reshape(shape), [taken], dtype=DType.BOOL)
 
 
 def _emit(node: OnnxNode, op: Both) -> None:
@@ -116,13 +136,7 @@ def _constant(node: OnnxNode) -> tuple[Value, npt.NDArray[np.bool_]] | None:
 
 def keep(node: OnnxNode, x: Value, kept: npt.NDArray[np.bool_], output: str | None) -> Value:
     """x where the public `kept` is 1, else 0: nothing is exchanged."""
-    name = output or node.outputs[0]
-    try:
-        target = tuple(np.broadcast_shapes(x.shape, kept.shape))
-    except ValueError:
-        raise node.unsupported(
-            f"its constant of shape {list(kept.shape)} does not fit {x}", "repair the model"
-        ) from None
+    name, target = output or node.outputs[0], _joined_shape(node, x, kept)
     node.note("moves: one operand is public")
     if kept.all() and target == x.shape and output is None:
         node.alias(x)
@@ -131,6 +145,16 @@ def keep(node: OnnxNode, x: Value, kept: npt.NDArray[np.bool_], output: str | No
     positions = np.where(np.broadcast_to(kept, target), np.arange(x.size).reshape(target), ABSENT)
     taken = node.emit(flat(positions), [x], output=f"{name}.taken", dtype=DType.BOOL)
     return node.emit(Reshape(target), [taken], output=output, dtype=DType.BOOL)
+
+
+def _joined_shape(node: OnnxNode, x: Value, constant: npt.NDArray[np.bool_]) -> Shape:
+    """The shape that x and a constant have together."""
+    try:
+        return tuple(np.broadcast_shapes(x.shape, constant.shape))
+    except ValueError:
+        raise node.unsupported(
+            f"its constant of shape {list(constant.shape)} does not fit {x}", "repair the model"
+        ) from None
 
 
 @from_onnx("Not")
@@ -162,12 +186,15 @@ def _truth(node: TorchNode, name: str) -> Operand:
     """An argument as truth values: an activation, or a constant as it is. Numbers are true unless they are 0."""
     value = node.argument(name)
     if not isinstance(value, Value):
-        return node.constant(name)
+        constant = node.constant(name)
+        if not node.op_type.startswith("aten.logical") and not np.isin(constant, (0, 1)).all():
+            raise node.unsupported(f"its {name} holds numbers other than 0 and 1", "compare them with something first")
+        return constant
     if value.dtype is DType.BOOL or not node.op_type.startswith("aten.logical"):
         return value
-    if value.dtype is DType.INDEX and not node.scope.graph.holds_input(value.name):
-        value = node.apply("Cast", value, to=TensorProto.FLOAT, suffix="numbers")
-    return node.apply("Cast", value, to=TensorProto.BOOL, suffix="truth")
+    if node.scope.graph.holds_input(value.name):  # a Cast would say that all its numbers are 0 or 1
+        return node.apply("Not", node.apply("Equal", value, np.array(0.0), suffix="zero"), suffix="truth")
+    return node.apply("Cast", node.numbers(value), to=TensorProto.BOOL, suffix="truth")
 
 
 @from_torch("aten.any.dim", "aten.any.dims", "aten.all.dim", "aten.all.dims")

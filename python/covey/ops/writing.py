@@ -175,7 +175,14 @@ def _put(
     node.become("Reshape", written, np.array([0, *shape]))
 
 
-@from_torch("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default")
+@from_torch(
+    "aten.scatter.src",
+    "aten.scatter.value",
+    "aten.scatter.reduce",
+    "aten.scatter.value_reduce",
+    "aten.scatter_add.default",
+    "aten.scatter_reduce.two",
+)
 def _scatter_aten(node: TorchNode) -> None:
     x, index = node.numbers(node.argument("self"), truth=False), node.argument("index")
     updates = node.numbers(node.operand("value" if "value" in node.arguments else "src"))
@@ -191,7 +198,11 @@ def _scatter_aten(node: TorchNode) -> None:
     if isinstance(updates, Value) and updates.shape != (read := index.array.shape[1 - rank :]):
         axes = np.arange(1, rank)
         updates = node.apply("Slice", updates, np.zeros_like(axes), np.array(read), axes, suffix="read")
-    how = "add" if "scatter_add" in node.op_type else "none"
+    how = "add" if "scatter_add" in node.op_type else node.argument("reduce") or "none"
+    if how not in ("none", "add", "sum") or not node.arguments.get("include_self", True):
+        what = f"'{how}' of several updates" if how not in ("add", "sum") else "sums without what was there"
+        raise node.unsupported(f"it writes {what}", "use reduce='sum' with include_self=True")
+    how = "none" if how == "none" else "add"
     node.become("ScatterElements", x, index, updates, axis=node.axis("dim", rank), reduction=how)
 
 
