@@ -206,7 +206,7 @@ def test_an_input_that_a_type_may_not_hold() -> None:
 
     i = torch.arange(300).reshape(100, 3)
     assert covey.compile(One().eval(), i, input_range=(0, 255))
-    with pytest.raises(covey.CoveyError, match="may lie from 0 to 299, and uint8 wraps around; put a clamp to 0..255"):
+    with pytest.raises(covey.CoveyError, match=r"may lie from 0 to 299, and uint8 wraps.*a clamp to 0\.\.255"):
         covey.compile(One().eval(), i, input_range=(0, 299))
 
 
