@@ -182,7 +182,7 @@ def test_what_cannot_be_continued_is_named(three: Parties, file: Path, job: cove
         "[]",
         "{}",
         good.replace('"kept": 3', '"kept": 300'),
-        good.replace('"version": 1', '"version": 2'),
+        good.replace('"version": 2', '"version": 3'),
     ):
         run.write_text(broken)
         refused("describes no training run")
