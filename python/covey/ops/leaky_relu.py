@@ -163,7 +163,7 @@ def _leaky_relu_aten(node: TorchNode) -> None:
 
 @from_torch("aten.rrelu.default")
 def _random_relu_aten(node: TorchNode) -> None:
-    """In inference its slope is the mean of those that it draws from in training."""
+    """In inference the slope is the mean of the range that training draws it from."""
     node.ignore("generator")
     if node.flag("training") or node.scope.dropout:
         raise node.unsupported("its slope is random in training", "call eval() on the module, or train with LeakyReLU")
