@@ -482,15 +482,16 @@ class Lowering:
     def _share(self, name: str, shape: Shape, scale: int, interval: Interval, ends: tuple[float, float]) -> pb.Value:
         """An input of the program, whose range is `ends`."""
         # Nobody enforces the range of what is carried from run to run.
-        calibrated = (name in self.graph.carried and self.magnitudes is not None) or name in self.graph.enforced
-        self._check(name, "Input", interval.magnitude, scale, calibrated and name not in self.graph.enforced)
+        calibrated = name in self.graph.carried and self.magnitudes is not None
+        self._check(name, "Input", interval.magnitude, scale, calibrated)
         lowered = self._new_value(
             name,
             shape,
             batched=True,
             scale=scale,
             interval=interval,
-            calibrated=calibrated,
+            # What parties enforce holds behind the input.
+            calibrated=calibrated or name in self.graph.enforced,
             kind=pb.Value.INPUT,
         )
         message = self.program.values[lowered.id]

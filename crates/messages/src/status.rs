@@ -65,7 +65,7 @@ pub struct PartyStatus {
     pub programs: Vec<HeldProgram>,
     /// Correlated OTs in its store.
     pub stores: Vec<StoreStatus>,
-    /// Stored runs: a client is told of those that it may use up or delete.
+    /// Stored runs. A client sees those that it may use or delete.
     pub runs: Vec<RunsStatus>,
     /// Sessions under way, of a client its own.
     pub sessions: usize,

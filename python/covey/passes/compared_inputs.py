@@ -89,8 +89,8 @@ def round_thresholds(graph: Graph, samples: Mapping[str, Array]) -> None:
             part = replace(graph, outputs=[node.inputs[0]], notes={})
             remove_dead_nodes(part)
             parts = [reference.run(part, some)[node.inputs[0]] for some in reference.parts(part, samples)]
-            columns = np.concatenate(parts)[:, list(node.op.features)].T
-            node.op = replace(node.op, exact_bits=tuple(map(_exact_bits, columns)))
+            bits = [_exact_bits(column) for column in np.concatenate(parts).T]
+            node.op = replace(node.op, exact_bits=tuple(bits[feature] for feature in node.op.features))
 
 
 def _holds_inputs(graph: Graph, name: str) -> bool:
