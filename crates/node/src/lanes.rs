@@ -2,6 +2,7 @@
 //! prepared weights of all.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use covey_messages::{Run, lane_of, lane_stream, one_line};
@@ -38,6 +39,8 @@ pub(crate) struct Request<'a, W: Word> {
     pub round_bits: u32,
     /// The inputs of a run by its number in the request, where the parties hold them.
     pub inputs: Option<&'a Held<'a, W>>,
+    /// Set when parties find that one of them cheats.
+    pub cheated: AtomicBool,
 }
 
 /// What gives a party's shares of the inputs of a run, on a lane of this role assignment.
@@ -166,14 +169,20 @@ impl<W: Word> Request<'_, W> {
             None => &mut nobody,
         };
         let turn = *turn;
-        let (executor, lane) = (self.executors[turn], (self.streams, turn));
+        let executor = self.executors[turn];
+        let ended = |error: RuntimeError| {
+            if matches!(error, RuntimeError::Protocol(ProtocolError::CheckFailed(_))) {
+                self.cheated.store(true, Ordering::Relaxed);
+            }
+            over((self.streams, turn), &error)
+        };
         let runs = || {
             let mut timings = Vec::new();
             let Run { batch, mut continues, .. } = self.run;
             for inference in numbers {
                 if self.run.ends {
                     let times = executor.end(&mut **party, inference, batch, carried);
-                    add(&mut timings, times.map_err(|error| over(lane, &error))?);
+                    add(&mut timings, times.map_err(ended)?);
                     continue;
                 }
                 let (phase, round_bits) = (self.phase, self.round_bits);
@@ -185,7 +194,7 @@ impl<W: Word> Request<'_, W> {
                 let held = held.map_err(|problem| end_here(self.streams, &problem))?;
                 let times = executor.run_on(&mut **party, settings, held, carried, observer);
                 continues = true;
-                add(&mut timings, times.map_err(|error| over(lane, &error))?);
+                add(&mut timings, times.map_err(ended)?);
             }
             Ok(timings)
         };

@@ -1,6 +1,7 @@
 //! What a client asks for in a running session: runs of the program, and what later sessions will use up.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use covey_messages::{
@@ -41,7 +42,7 @@ use crate::stored_runs::{Setting, StoredRuns};
 use crate::supply::{Stores, Supplies};
 use crate::trained::Serving;
 use crate::usage;
-use crate::weights::{self, LISTED, Prepared};
+use crate::weights::{self, Cache, LISTED, Prepared};
 
 /// How often a party reports progress, at most.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -494,10 +495,16 @@ impl Runs<'_> {
             });
             let inputs = of_rows.as_ref().map(|of_rows| of_rows as &Held<W>);
             let executors = prepared.iter().map(|weights| &*weights.executor).collect();
-            let request = Request { streams, executors, phase, run, round_bits, inputs };
+            let cheated = AtomicBool::new(false);
+            let request = Request { streams, executors, phase, run, round_bits, inputs, cheated };
             counts.take();
             let cpu = usage::cpu_seconds();
-            let timings = lanes.run(&request, &mut reporter)?;
+            let timings = lanes.run(&request, &mut reporter);
+            if request.cheated.into_inner() {
+                // What checks draw on lasts as long as a form does: nobody gets a second try at it (docs/quad.md).
+                self.held.caches.iter().for_each(Cache::discard);
+            }
+            let timings = timings?;
             taken.used(&asked_for);
             drop(memory);
             checkpoints.ran(&asked_for);

@@ -100,6 +100,12 @@ impl Cache {
         evicted.is_some()
     }
 
+    /// Lets go of the form, so that later sessions prepare another. Sessions that use it keep it.
+    pub fn discard(&self) {
+        let former = self.lock().prepared.take();
+        drop(former);
+    }
+
     fn turn(&self, patience: Duration) -> Option<Turn<'_>> {
         let state = self.lock();
         let waited = self.changed.wait_timeout_while(state, patience, |state| state.taken);

@@ -13,6 +13,8 @@ pub(crate) struct Runs {
     keys: SessionKeys,
     /// What outlasts runs draws from it.
     lasting: DrawKeys,
+    /// Runs are preprocessed for later sessions.
+    kept: bool,
     /// The same of the current run's batch, if it was dealt in an earlier session.
     supplied: Option<DrawKeys>,
     /// The current run uses up a stored one.
@@ -27,7 +29,13 @@ pub(crate) struct Runs {
 impl Runs {
     /// Those of lane number `lane`, under the keys of the session.
     pub fn new(keys: SessionKeys, lane: u32, alone: bool) -> Self {
-        Runs { lasting: keys.lasting(), keys, supplied: None, is_stored: false, lane, alone, stored: VecDeque::new() }
+        let lasting = keys.lasting();
+        Runs { keys, lasting, kept: false, supplied: None, is_stored: false, lane, alone, stored: VecDeque::new() }
+    }
+
+    /// Says that the runs to come are preprocessed for later sessions.
+    pub fn keep(&mut self) {
+        self.kept = true;
     }
 
     /// Makes run `run`, begun in phase online, use up a stored run.
@@ -38,6 +46,17 @@ impl Runs {
     /// The keys of what outlasts runs: of the current run's batch where it has some, else of the session.
     pub fn lasting(&self) -> &DrawKeys {
         self.supplied.as_ref().unwrap_or(&self.lasting)
+    }
+
+    /// The same for a weight that was prepared in a session whose keys of this kind are `prepared`: those, so that what is computed of
+    /// the weight serves all sessions that it serves. The runs of a batch have the batch's: the weight may be prepared anew before they
+    /// are used.
+    pub fn lasting_for<'a>(&'a self, prepared: &'a DrawKeys) -> &'a DrawKeys {
+        match &self.supplied {
+            Some(batch) => batch,
+            None if self.kept => &self.lasting,
+            None => prepared,
+        }
     }
 
     /// Whether the current run uses up one that an earlier session made.

@@ -395,6 +395,10 @@ fn assembled<W: Word, const N: usize>(tensors: [Assembly<W>; N], shape: &[usize]
 }
 
 impl<W: Word, R: PartyRole> KeptRuns for Party<W, R> {
+    fn keep_runs(&mut self) {
+        self.runs.keep();
+    }
+
     fn take_run(&mut self, run: u64) -> Option<Material> {
         self.scheduler.take_stored(run)
     }

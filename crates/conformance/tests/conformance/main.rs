@@ -7,6 +7,7 @@ mod goldens;
 mod key_bits;
 mod material;
 mod mutants;
+mod prepared;
 mod programs;
 mod random_networks;
 mod rings;

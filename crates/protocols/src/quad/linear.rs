@@ -35,13 +35,21 @@ pub struct Weight<W> {
     geometry: Geometry,
     kind: WeightKind,
     kernel: LinearWeight<W>,
-    /// Of a stored weight: what combinations of its columns are computed from, and those that were last.
+    /// Of a stored weight: what combinations of its columns are computed from, the keys that those combinations have in all sessions, and
+    /// the ones that were computed last.
     source: Option<Source<W>>,
+    keys: DrawKeys,
     folded: Mutex<Option<Arc<Folded<W>>>>,
 }
 
 impl<W: Word> Weight<W> {
-    pub(super) fn new(role: Role, source: WeightOf<Quad<W>>, geometry: Geometry, placement: Placement) -> Result<Self> {
+    pub(super) fn new(
+        role: Role,
+        source: WeightOf<Quad<W>>,
+        geometry: Geometry,
+        placement: Placement,
+        keys: DrawKeys,
+    ) -> Result<Self> {
         let kind = source.kind();
         source.check(&geometry)?;
         let kept = match &source {
@@ -63,7 +71,7 @@ impl<W: Word> Weight<W> {
         };
         let kernel = geometry.kernel(parts, placement);
         let source = kept.map(|source| source.beside(&kernel));
-        Ok(Weight { kernel, geometry, kind, source, folded: Mutex::new(None) })
+        Ok(Weight { kernel, geometry, kind, source, keys, folded: Mutex::new(None) })
     }
 
     fn public(&self) -> bool {
@@ -118,7 +126,7 @@ impl<W: Word> Linear for Quad<W> {
             WeightSource::Public(value) => self.note_public_parameter(value),
             WeightSource::Shared(_) | WeightSource::Computed(_) => {}
         }
-        Weight::new(self.party.role, source, geometry, placement)
+        Weight::new(self.party.role, source, geometry, placement, self.party.runs.lasting().clone())
     }
 
     fn on_gpu(&self, weight: &Weight<W>) -> bool {
@@ -224,7 +232,9 @@ impl<W: Word> Quad<W> {
         // What no gate has taken in.
         let left = epilogue.relu.filter(|_| relu.is_none());
         let scale = epilogue.scale();
-        let folded = |term: &TermOf<Self>| term.weight.folded(role, batch, self.party.runs.lasting());
+        // All maps of a sum were prepared in one session.
+        let keys = self.party.runs.lasting_for(&weight.keys).clone();
+        let folded = |term: &TermOf<Self>| term.weight.folded(role, batch, &keys);
         let folded: Option<Vec<_>> = if opens { terms.iter().map(folded).collect() } else { None };
         let inputs: Vec<_> =
             terms.iter().map(|term| self.inputs(term.x, term.weight.public(), folded.is_some())).collect();
@@ -256,10 +266,9 @@ impl<W: Word> Quad<W> {
         };
         let pieces = by_chunks(&chunks, part(false));
         if let Some(folded) = folded {
-            let keys = self.party.runs.lasting();
             let biases: Vec<_> = biases().flat_map(|bias| taken_of(role, bias)).collect();
             let residual = taken_of(role, residual.as_ref());
-            let mut fold = FoldedMap::new(&folded[leading], role, keys, batch, &chunks, |piece, words| {
+            let mut fold = FoldedMap::new(&folded[leading], role, &keys, batch, &chunks, |piece, words| {
                 // Less what is added: everything changes its sign twice.
                 let chunk: &Chunk = &chunks[piece];
                 elementwise::neg_assign(words);
@@ -269,14 +278,14 @@ impl<W: Word> Quad<W> {
             });
             let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
             let out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
-            let (computes, keys) = (self.party.computes(), self.party.runs.lasting());
+            let computes = self.party.computes();
             let mut sums = fold.finish(x, computes);
             for (index, (term, folded)) in terms.iter().zip(&folded).enumerate() {
                 if index == leading {
                     continue;
                 }
                 // Both are combined alike, so that one sum of the messages serves all.
-                let others = FoldedMap::new(folded, role, keys, batch, &chunks, |_, _| {}).finish(term.x, computes);
+                let others = FoldedMap::new(folded, role, &keys, batch, &chunks, |_, _| {}).finish(term.x, computes);
                 sums.iter_mut().zip(&others).for_each(|(sum, other)| elementwise::add_assign(sum, other));
             }
             let ring = self.opened_ring(epilogue.truncate, relu);
