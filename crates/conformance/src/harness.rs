@@ -2,6 +2,7 @@
 
 use crate::Complete;
 use covey_protocols::api::Result;
+use covey_protocols::cost::OtCount;
 pub use covey_protocols::served::ClientHalf;
 use covey_protocols::{Costs, Options, Session};
 
@@ -32,6 +33,10 @@ pub trait Harness: 'static {
     }
     /// The party of `endpoint`.
     fn party(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Result<Self::Protocol>;
+    /// Tells a party what the plan says of the OTs of its next run, if the protocol has any.
+    fn expect(protocol: &mut Self::Protocol, ots: impl FnOnce() -> OtCount) {
+        let _ = (protocol, ots);
+    }
     /// The client of a session.
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> Self::Client;
     /// The weights' owner shares tensor number `number`: what each party stores.

@@ -1,11 +1,11 @@
 //! Whole programs through the runtime's executor, judged by clear and by the plan.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use covey_program::{Program, ValueId, Visibility, Weights};
 use covey_protocols::clear::OnViolation;
-use covey_protocols::cost::{CostModel, MATERIAL};
+use covey_protocols::cost::{CostModel, MATERIAL, OtCount};
 use covey_protocols::parts::*;
 use covey_protocols::served::Served;
 use covey_protocols::turned::party_of;
@@ -88,6 +88,10 @@ fn run_loaded<H: Harness>(
 ) -> Result<Outcome, Failure> {
     let (program, ring) = (&case.program, session.ring);
     let batch = case.inputs.first().map_or(1, |inputs| batch_of(program, inputs));
+    let ots = LazyLock::new(|| {
+        let plan = plan(program, CostModel::of::<H::Protocol>(), session.options, batch);
+        plan.map(|plan| plan.correlated_ots).unwrap_or_default()
+    });
     let (parties, (outputs, client_meters)) = session.run(
         |protocol, network| {
             let parameters = load(protocol, network.me())?;
@@ -98,6 +102,9 @@ fn run_loaded<H: Harness>(
             for (index, &(phase, inference)) in runs.iter().enumerate() {
                 let continues = continues(program, index);
                 let settings = RunSettings { phase, inference, batch, round_bits: 0, continues };
+                if phase != Phase::Online {
+                    H::expect(protocol, || OtCount { by_sender: *ots });
+                }
                 executor.run_with(protocol, settings, &mut carried, &mut ())?;
                 meters.push(network.meter().take());
                 // As they are after an odd number of runs, too.

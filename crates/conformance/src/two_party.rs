@@ -57,6 +57,10 @@ impl<W: Word, S: Source> Harness for TwoPartyHarness<W, S> {
         S::party(endpoint, ring, options)
     }
 
+    fn expect(protocol: &mut TwoParty<W>, ots: impl FnOnce() -> OtCount) {
+        protocol.expect(ots());
+    }
+
     fn client(endpoint: Box<dyn Endpoint>, ring: Ring, options: Options) -> TwoPartyClient<W> {
         TwoPartyClient::new(endpoint, ring, options)
     }

@@ -1,5 +1,6 @@
 //! What a client asks for in a running session: runs of the program, and what later sessions will use up.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use covey_messages::{
     WEIGHTS_REPLACED, wire,
 };
 use covey_protocols::any_party::AnyParty;
+use covey_protocols::cost::OtCount;
 use covey_protocols::kind::{Properties, ServedProtocol};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Part;
@@ -258,10 +260,17 @@ impl Runs<'_> {
         let reply = |control: &mut dyn Endpoint, reply: &SessionReply| {
             wire::send_control(control, client, reply).map_err(|error| error.to_string())
         };
-        // What `count` inferences of `batch` samples use up.
+        // What `count` inferences of `batch` samples use up; requests of a session most often have one batch.
+        let planned = Cell::new(None);
         let ot_count = |batch: usize, count: u32| -> Result<[u64; 2], String> {
-            let plan = plan_rounded(executor.program(), costs, options, batch, round_bits);
-            let correlated_ots = plan.map_err(|error| error.to_string())?.correlated_ots;
+            let correlated_ots = match planned.get() {
+                Some((of, correlated_ots)) if of == batch => correlated_ots,
+                _ => {
+                    let plan = plan_rounded(executor.program(), costs, options, batch, round_bits);
+                    plan.map_err(|error| error.to_string())?.correlated_ots
+                }
+            };
+            planned.set(Some((batch, correlated_ots)));
             let times = |one: u64| one.checked_mul(count.into()).ok_or("more correlated OTs than can be counted");
             Ok([times(correlated_ots[0])?, times(correlated_ots[1])?])
         };
@@ -454,11 +463,13 @@ impl Runs<'_> {
             if let Some(supplies) = supplies.as_mut().filter(|_| run.phase != PhaseMessage::Online && !run.ends) {
                 let runs = run.inference..run.inference + u64::from(run.count);
                 for (party, count) in lanes.of(runs.clone()) {
-                    if let Some(ots) =
-                        supplies.draw(&mut *control, (run.batch, count), || ot_count(run.batch, count))?
-                    {
-                        party.supply(runs.clone(), ots);
-                        supplied = true;
+                    let due = ot_count(run.batch, count)?;
+                    match supplies.draw(&mut *control, (run.batch, count), due)? {
+                        Some(ots) => {
+                            party.supply(runs.clone(), ots);
+                            supplied = true;
+                        }
+                        None => party.expect(OtCount { by_sender: due }),
                     }
                 }
             }

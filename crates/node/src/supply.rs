@@ -164,17 +164,16 @@ impl<'a> Supplies<'a> {
         Ok(Supplies { stores, streams, peer, stock, asks })
     }
 
-    /// Sets aside what the next `count` runs of `batch` samples take, at both parties or at none.
+    /// Sets aside what the next `count` runs of `batch` samples take, `ots` by sender, at both parties or at none.
     pub fn draw(
         &self,
         control: &mut dyn Endpoint,
         (batch, count): (usize, u32),
-        ot_count: impl FnOnce() -> Result<[u64; 2], String>,
+        ots: [u64; 2],
     ) -> Result<Option<Reserved>, String> {
         if !self.asks {
             return Ok(None);
         }
-        let ots = if self.streams.me() == OFFERS { ot_count()? } else { [0; 2] };
         let mut ots = Ots { stock: self.stock.as_deref(), count: ots };
         Ok(match offers::draw(Others(self.streams), control, (batch, count), &mut ots)? {
             offers::Portion::Taken(ots) => Some(ots),

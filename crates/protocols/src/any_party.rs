@@ -14,7 +14,7 @@ use crate::api::{
     Phase, Placement, Result, Session, Shaped, Table, Term, TermOf, Truncation, WeightOf, WeightSource,
 };
 use crate::clip::{Clipped, Ends};
-use crate::cost::{CostModel, Gate};
+use crate::cost::{CostModel, Gate, OtCount};
 use crate::served::{KeptRuns, Served};
 
 /// A party of a served protocol over words `W`.
@@ -24,6 +24,8 @@ pub type AnyParty<W> = dyn Party<W>;
 pub trait Party<W: Word>:
     NonLinear<Word = W, Arith = AnyShare, Bool = AnyBits, StoredShare = AnyStoredShare, Weight = AnyWeight>
 {
+    /// [`Served::expect`].
+    fn expect(&mut self, ots: OtCount);
     /// [`Served::supply`].
     fn supply(&mut self, runs: Range<u64>, ots: Reserved);
     /// [`Served::kept_runs`].
@@ -114,6 +116,10 @@ fn known<T: 'static>(x: &dyn Any) -> &T {
 pub(crate) struct Erased<P>(pub P);
 
 impl<P: Served> Party<P::Word> for Erased<P> {
+    fn expect(&mut self, ots: OtCount) {
+        self.0.expect(ots);
+    }
+
     fn supply(&mut self, runs: Range<u64>, ots: Reserved) {
         self.0.supply(runs, ots);
     }

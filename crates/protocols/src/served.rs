@@ -11,6 +11,7 @@ use covey_transport::Endpoint;
 use zeroize::Zeroizing;
 
 use crate::api::{Costs, Options, Protocol, Result, Rounding, Truncation};
+use crate::cost::OtCount;
 use crate::randomness::{DrawKeys, SessionKeys};
 use crate::scheduler::Scheduler;
 use crate::store::Material;
@@ -75,6 +76,11 @@ pub trait Served: Protocol + Costs + ClientGates<Self::Word> + Sized + 'static {
     /// Whether the parties exchange messages to prepare weights. What they prepared in a session then serves a later one only where
     /// all of them still have it.
     const PREPARES_TOGETHER: bool = false;
+
+    /// Says how many correlated OTs the runs of the next request take, so that few are made where few are taken. Both parties say the same.
+    fn expect(&mut self, ots: OtCount) {
+        let _ = ots;
+    }
 
     /// Gives this party such OTs, for the runs of these numbers: as many as their plan asks for, which they then take from there and
     /// nowhere else. Both parties are given the two sides of the same ones.

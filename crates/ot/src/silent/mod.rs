@@ -54,6 +54,24 @@ pub fn cold_bytes(target: &Parameters, count: usize) -> [usize; 2] {
     [sender + more, receiver + others]
 }
 
+/// So many OTs at most cost fewer bytes, and far less work, by SoftSpoken alone than by an extension's start, which makes more.
+pub fn few_at_most(target: &Parameters) -> usize {
+    let start: usize = extend_bytes(target, false, 1).iter().sum();
+    start / softspoken::extend_bytes(BOOTSTRAP_DIGITS, 8) * 8
+}
+
+/// Bytes that `count` OTs by SoftSpoken send from nothing, the base OTs included: by the sender, by the receiver.
+pub fn few_bytes(count: usize) -> [usize; 2] {
+    let [sender, receiver] = softspoken::setup_bytes(&crate::base::Ristretto);
+    [sender, receiver + softspoken::extend_bytes(BOOTSTRAP_DIGITS, count)]
+}
+
+/// Messages of the same.
+pub fn few_messages(count: usize) -> [usize; 2] {
+    let [sender, receiver] = softspoken::SETUP_MESSAGES;
+    [sender, receiver + softspoken::extend_messages(count)]
+}
+
 /// Messages that an extension of at least `count` OTs sends from nothing: by the sender, by the receiver.
 pub fn cold_messages(target: &Parameters, count: usize) -> [usize; 2] {
     let [sender, receiver] = softspoken::SETUP_MESSAGES;
@@ -184,6 +202,11 @@ pub(crate) trait Side: Sized {
         parameters: Parameters,
     ) -> Result<Self>;
 
+    /// Whether there was an iteration.
+    fn begun(&self) -> bool;
+
+    fn extend_few(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()>;
+
     fn extend(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()>;
 
     /// The public value of the hash and Δ, zero at the receiver.
@@ -220,6 +243,22 @@ macro_rules! side {
                 result
             }
 
+            /// Appends the blocks of `count` more OTs by SoftSpoken alone, which is less work for a few of them
+            /// ([`few_at_most`]), as long as there was no iteration.
+            ///
+            /// # Errors
+            /// The channel's; if there was an iteration.
+            pub fn extend_few(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()> {
+                let start = out.len();
+                let setup = self.setup.as_mut().ok_or(OtError::Interrupted)?;
+                let result = setup.extend(channel, count, out);
+                if result.is_err() {
+                    wipe(&mut out[start..]);
+                    out.truncate(start);
+                }
+                result
+            }
+
             fn extend_by(&mut self, channel: &mut dyn Channel, iterations: usize, out: &mut Vec<Block>) -> Result<()> {
                 let parameters = self.state.parameters;
                 if let Some(mut setup) = self.setup.take() {
@@ -246,6 +285,14 @@ macro_rules! side {
                 parameters: Parameters,
             ) -> Result<Self> {
                 $name::set_up(base, channel, instance, parameters)
+            }
+
+            fn begun(&self) -> bool {
+                self.setup.is_none()
+            }
+
+            fn extend_few(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()> {
+                $name::extend_few(self, channel, count, out)
             }
 
             fn extend(&mut self, channel: &mut dyn Channel, count: usize, out: &mut Vec<Block>) -> Result<()> {

@@ -30,6 +30,10 @@ struct Direction<S> {
     /// None before the base OTs.
     extension: Option<S>,
     blocks: Blocks,
+    /// How many will be taken, as far as is known.
+    expected: u64,
+    /// How many were made without an extension.
+    few: usize,
 }
 
 /// Bytes that making `wanted` OTs from nothing sends, by sending party, if the OTs of direction d have the sizes of `parameters[d]`.
@@ -41,6 +45,22 @@ pub fn cold_bytes(parameters: [Parameters; 2], wanted: [u64; 2]) -> [u64; 2] {
 /// Messages of the same.
 pub fn cold_messages(parameters: [Parameters; 2], wanted: [u64; 2]) -> [u64; 2] {
     both_directions(parameters, wanted, silent::cold_messages)
+}
+
+/// [`cold_bytes`] where the stock expects so many ([`Stock::expect`]), and is asked for all of them.
+pub fn expected_bytes(parameters: [Parameters; 2], wanted: [u64; 2]) -> [u64; 2] {
+    both_directions(parameters, wanted, |set, count| match count <= silent::few_at_most(set) {
+        true => silent::few_bytes(count),
+        false => silent::cold_bytes(set, count),
+    })
+}
+
+/// Messages of the same.
+pub fn expected_messages(parameters: [Parameters; 2], wanted: [u64; 2]) -> [u64; 2] {
+    both_directions(parameters, wanted, |set, count| match count <= silent::few_at_most(set) {
+        true => silent::few_messages(count),
+        false => silent::cold_messages(set, count),
+    })
 }
 
 /// What the directions send, by sending party, from what an extension's sender and receiver send.
@@ -84,6 +104,13 @@ impl Stock {
         by_sender(self.me, self.sent.blocks.left() as u64, self.received.blocks.left() as u64)
     }
 
+    /// Says how many will be taken from now on, by sender, as far as is known: few of them are made all at once, and without an extension,
+    /// which would make far more. Both parties say the same.
+    pub fn expect(&mut self, ots: [u64; 2]) {
+        self.sent.expected = ots[self.me];
+        self.received.expected = ots[1 - self.me];
+    }
+
     /// Makes more with the other party, until at least `wanted` are left, by sender. Both parties call it at the same time with the
     /// same numbers.
     ///
@@ -120,7 +147,8 @@ impl Stock {
 impl<S: Side> Direction<S> {
     fn new(instance: Instance, parameters: Parameters) -> Self {
         let key = HashKey(0); // public constant: the extension brings its own before anything is hashed
-        Direction { instance, parameters, extension: None, blocks: Blocks::new(key, Block::ZERO, 0) }
+        let blocks = Blocks::new(key, Block::ZERO, 0);
+        Direction { instance, parameters, extension: None, blocks, expected: 0, few: 0 }
     }
 
     /// How many more an extension to `wanted` has to make; none if there are enough.
@@ -129,19 +157,32 @@ impl<S: Side> Direction<S> {
         (left < wanted).then(|| (wanted - left) as usize)
     }
 
+    /// Whether there was an iteration of silent extension.
+    fn begun(&self) -> bool {
+        self.extension.as_ref().is_some_and(S::begun)
+    }
+
+    /// How many to make without an extension where so many are missing, if that pays: all that are expected.
+    fn few(&self, missing: usize) -> Option<usize> {
+        let expected = self.expected.saturating_sub(self.blocks.left() as u64) as usize;
+        let pays = self.few.saturating_add(missing.max(expected)) <= silent::few_at_most(&self.parameters);
+        (self.expected > 0 && pays && !self.begun()).then_some(missing.max(expected))
+    }
+
     /// Bytes that [`Direction::fill`] sends: by the sender of the OTs, by their receiver.
     fn fill_bytes(&self, wanted: u64) -> [u64; 2] {
-        let bytes = match self.missing(wanted) {
-            None => [0; 2],
-            Some(count) if self.extension.is_none() => silent::cold_bytes(&self.parameters, count),
-            Some(count) => silent::extend_bytes(&self.parameters, true, count),
+        let Some(missing) = self.missing(wanted) else { return [0; 2] };
+        let setup = if self.extension.is_none() { silent::few_bytes(0) } else { [0; 2] };
+        let more = match self.few(missing) {
+            Some(count) => [0, silent::few_bytes(count)[1] - silent::few_bytes(0)[1]],
+            None => silent::extend_bytes(&self.parameters, self.begun(), missing),
         };
-        bytes.map(|bytes| bytes as u64)
+        [setup[0] + more[0], setup[1] + more[1]].map(|bytes| bytes as u64)
     }
 
     fn fill(&mut self, wanted: u64, channel: &mut dyn Channel) -> Result<()> {
         let Some(count) = self.missing(wanted) else { return Ok(()) };
-        let started = self.extension.is_some();
+        let (few, begun) = (self.few(count), self.begun());
         let mut extension = match self.extension.take() {
             Some(extension) => extension,
             // What an extension that failed left behind cannot be added to.
@@ -149,7 +190,12 @@ impl<S: Side> Direction<S> {
             None => S::set_up(&Ristretto, channel, &self.instance, self.parameters)?,
         };
         (self.blocks.key, self.blocks.delta) = extension.identity();
-        let more = silent::extend_count(&self.parameters, started, count) + self.parameters.consumed();
+        if let Some(count) = few {
+            self.blocks.append(count, 0, |blocks| extension.extend_few(channel, count, blocks))?;
+            (self.extension, self.few) = (Some(extension), self.few + count);
+            return Ok(());
+        }
+        let more = silent::extend_count(&self.parameters, begun, count) + self.parameters.consumed();
         // As many again will not be left over next time.
         let spare = self.parameters.added();
         self.blocks.append(more, spare, |blocks| extension.extend(channel, count, blocks))?;
@@ -162,7 +208,10 @@ impl<S: Side> Direction<S> {
         self.blocks.wipe_taken();
         match self.blocks.left() {
             left if left < count => Err(OtError::Short { wanted: count as u64, left: left as u64 }),
-            _ => Ok(self.blocks.advance(count)),
+            _ => {
+                self.expected = self.expected.saturating_sub(count as u64);
+                Ok(self.blocks.advance(count))
+            }
         }
     }
 }

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::common::both;
-use covey_ot::silent::Parameters;
+use covey_ot::silent::{self, Parameters};
 use covey_ot::stock::{self, BatchName, DiskStock, Portion, Reserved, Stock};
 use covey_ot::{Block, Channel, Received, Sent};
 use covey_store::{Contents, Material};
 
-/// 576 OTs an iteration: 64 · 16 outputs, 64 · 4 + 64 of them for the next.
+/// 704 OTs an iteration: 64 · 16 outputs, less 64 · 4 + 64 for the next.
 const SMALL: Parameters = Parameters::insecure(64, 6, 4);
 
 fn directory(name: &str) -> PathBuf {
@@ -98,6 +98,45 @@ fn filled_in_steps_taken_in_order_counted_and_metered() {
     let used = [0, 1].map(|d| steps.iter().map(|step| step.1[d] as u64).sum::<u64>());
     assert_eq!(sent, stock::cold_bytes([SMALL, SMALL], used), "in steps as at once");
     assert_eq!(zero.0.fits(&one.0) as u64, used[0] + used[1]);
+}
+
+/// Few OTs are made without an extension, all that are expected at once, until they are more than an extension starts with.
+#[test]
+fn few_that_are_expected_are_made_without_an_extension() {
+    let most = silent::few_at_most(&SMALL) as u64;
+    assert!((100..5000).contains(&most), "{most}");
+    // What is expected, wanted, and taken at once; by P1 as the sender of a third.
+    let steps: [(u64, u64, usize); 6] =
+        [(90, 10, 60), (0, 30, 30), (7, 7, 7), (most - 97, 5, 5), (1, most, 600), (most, most + 900, 900)];
+    let run = |me: usize| {
+        move |channel: &mut dyn Channel| {
+            let (mut stock, mut taken, mut planned, mut left) = (fresh(me), Taken::default(), Vec::new(), Vec::new());
+            for (expected, wanted, take) in steps {
+                if expected > 0 {
+                    stock.expect([expected, expected / 3]);
+                }
+                let wanted = [wanted, wanted / 3];
+                planned.push(stock.fill_bytes(wanted));
+                stock.fill(wanted, channel).unwrap();
+                left.push(stock.left()[0]);
+                let take = [take, take / 3];
+                taken.take(&mut stock, take[me], take[1 - me]);
+            }
+            (taken, planned, left)
+        }
+    };
+    let (zero, one, sent) = both(run(0), run(1));
+    assert_eq!((&zero.1, &zero.2), (&one.1, &one.2));
+    assert_eq!(sent, [0, 1].map(|party| zero.1.iter().map(|bytes| bytes[party]).sum::<u64>()), "as planned");
+    assert_eq!(zero.1[0], stock::expected_bytes([SMALL; 2], [90, 30]));
+    assert_eq!(zero.2[..4], [90, 30, 7, most - 97], "as many as were expected");
+    assert!(zero.2[4] >= most + 500, "an extension");
+    let used = steps.iter().map(|step| step.2 + step.2 / 3).sum::<usize>();
+    assert_eq!(zero.0.fits(&one.0), used);
+    // A stock that expects nothing, or much, begins with an extension.
+    for many in [[most + 1, 0], [0, 10 * most]] {
+        assert_eq!(stock::expected_bytes([SMALL; 2], many), stock::cold_bytes([SMALL; 2], many));
+    }
 }
 
 fn open(directory: &Path, me: usize) -> DiskStock {

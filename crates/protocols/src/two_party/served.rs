@@ -11,6 +11,7 @@ use covey_transport::Endpoint;
 use super::stock::Supply;
 use super::{StoredShare, TwoParty, division, silent_stock};
 use crate::api::{Options, Result, Truncation};
+use crate::cost::OtCount;
 use crate::randomness::{DrawPosition, SessionKeys};
 use crate::served::{KeptRuns, Part, Served, Sharing, StoredRun};
 use crate::store::Material;
@@ -63,6 +64,12 @@ impl<W: Word> Served for TwoParty<W> {
 
     fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
         Some(self)
+    }
+
+    fn expect(&mut self, ots: OtCount) {
+        let mut all = self.reservations.promised();
+        all += ots;
+        self.stock.expect(all);
     }
 
     fn supply(&mut self, runs: Range<u64>, ots: Reserved) {
