@@ -178,13 +178,6 @@ MODELS: list[tuple[str, Callable[[], onnx.ModelProto], str]] = [
         lambda: builders.model([helper.make_node("Abs", ["x"], ["y"])], {"x": ["N", 3]}, ["y"], dtype=TensorProto.INT8),
         "input 'x' has TensorProto.INT8: Covey takes float16, float32, float64, int32, int64 or bool",
     ),
-    (
-        "computing with whole numbers",
-        lambda: builders.model(
-            [helper.make_node("Abs", ["x"], ["y"])], {"x": ["N", 3]}, ["y"], dtype=TensorProto.INT64
-        ),
-        "'x' holds whole numbers of the model's input; put a Cast to float before it, or let Gather or OneHot read",
-    ),
     ("output is input", lambda: builders.single("Identity", ["N", 3]), "same as an input"),
 ]
 

@@ -114,7 +114,7 @@ def test_arithmetic_that_changes_no_index_goes_away() -> None:
     x = np.array([[0, 1, 2, 0], [2, 2, 1, 0]])
     np.testing.assert_allclose(run(embedding(nodes, **numbers), x), np.arange(6.0).reshape(3, 2)[x])
     # With less than the last row at most, two rows are one: the arithmetic stays, and is refused.
-    with pytest.raises(CoveyError, match="holds whole numbers of the model's input"):
+    with pytest.raises(CoveyError, match="are no whole numbers of an input, and none that the network counts"):
         covey.compile(embedding(nodes, **{**numbers, "last": np.array(1)}))
 
 

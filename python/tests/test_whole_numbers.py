@@ -286,7 +286,7 @@ REFUSED: dict[str, tuple[list[onnx.NodeProto], str]] = {
             helper.make_node("Div", ["ids", "i"], ["q"], name="q"),
             helper.make_node("Cast", ["q"], ["y"], to=TensorProto.FLOAT),
         ],
-        "node 'q' (Div): it divides whole numbers, and rounds the quotient; put a Cast to float before it",
+        "node 'q' (Div): its divisor must be a constant; export the model with it fixed",
     ),
     "arithmetic": (
         [

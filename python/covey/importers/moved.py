@@ -471,7 +471,7 @@ _ELEMENTWISE = (
     "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max",
     "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Round", "Selu",
     "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh",
-    "ThresholdedRelu", "Where", "Within", "Xor",
+    "ThresholdedRelu", "TruncatedDiv", "Where", "Within", "Xor",
 )  # fmt: skip
 
 _REDUCTIONS = (

@@ -1,4 +1,4 @@
-"""PyTorch's types of few whole numbers: arithmetic in them wraps around, so that results must lie in their range."""
+"""PyTorch's types of whole numbers: results have no fraction, and in types of few numbers must lie in their range."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from typing import Any
 
 from covey.importers.torch_node import TorchNode
 from covey.ir import DType, Value
-from covey.ops.counting import counted
+from covey.ops.counting import counted, is_whole
 from covey.ops.within import Within
+
+FRACTIONS = "cast to float before it"
+"""The way out where the result of an operator on whole numbers is not exactly that on real ones."""
 
 NARROW = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 """The types that hold less than a ring."""
 
 
 def fitting(node: TorchNode, value: Value, dtype: Any) -> Value:
-    """A result that PyTorch has in this type: within its range, or refused."""
+    """A result that PyTorch has in this type: whole, and within its range. Others are refused."""
     kind = str(dtype).removeprefix("torch.")
+    scope = node.scope
+    if kind in ("int64", *NARROW) and not is_whole(scope.graph, scope.moved.get(value.name, value.name)):
+        raise node.unsupported(f"its results may have fractions, which {kind} has none of", FRACTIONS)
     if kind not in NARROW or value.dtype is DType.BOOL:
         return value
     limits, span = Within(kind).limits, counted(node.scope.graph, value.name)

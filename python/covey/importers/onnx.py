@@ -24,6 +24,7 @@ from covey.importers.folding import evaluate, shape_of
 from covey.importers.onnx_node import (
     BATCH,
     DOMAINS,
+    IMPORTERS,
     ML_DOMAIN,
     OTHER_BATCH,
     Importer,
@@ -36,6 +37,7 @@ from covey.importers.repairs import repaired
 from covey.importers.replacements import no_secure_form
 from covey.ir import DType, Graph, Note, Status, Value
 from covey.ops import scores
+from covey.ops.counting import is_whole
 
 OLDEST_OPSET = 6
 
@@ -44,6 +46,9 @@ _FOLDED = {"ConstantOfShape", "If", "Loop", "Range", "Shape", "Size"}
 
 _OF_LABELS = {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "ZipMap"}
 """What models do with class labels before they give them."""
+
+_MAKES_WHOLE = {"ArgMax", "ArgMin", "Cast", "TopK"}
+"""Operators that may give whole numbers where a model's inputs hold none."""
 
 _ORDERING = {"Clip", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min"}
 """What may give the same for two batch sizes, and something else for others."""
@@ -327,26 +332,42 @@ class _Importer:
         return self.scope.activation(node.inputs[0]) or node.activation(0)
 
     def _import(self, proto: onnx.NodeProto, node: OnnxNode) -> None:
-        importer = self._importer(proto, node.name)
-        if proto.op_type == "Div" and self._holds_whole(proto.output[0]):
-            raise node.unsupported("it divides whole numbers, and rounds the quotient", "put a Cast to float before it")
+        importer, operator = self._importer(proto, node.name), proto.op_type
+        if operator == "Div" and self._holds_whole(proto.output[0]):
+            operator = "TruncatedDiv"
+            importer = IMPORTERS[operator]
         mark = len(self.scope.graph.nodes)
         try:
             with well_formed(node.name, proto.op_type):
-                moved.run(importer, proto.op_type, node)
+                moved.run(importer, operator, node)
             unread = sorted(set(node.attributes) - node.read)
             if unread:
                 raise node.unsupported(f"its attribute '{unread[0]}' is not supported", "export the model without it")
+            self._check_whole(node)
         except NodeError:
             del self.scope.graph.nodes[mark:]
             raise
         status = Status.OK if node.rewritten is None else Status.REWRITTEN
         self._note(node, status, node.rewritten or "")
 
+    def _check_whole(self, node: OnnxNode) -> None:
+        """Refuse results that the model has without a fraction, where they may have one."""
+        scope = self.scope
+        for name in filter(None, node.outputs):
+            value = scope.activation(name)
+            if (
+                value is not None
+                and value.dtype is DType.FLOAT
+                and name not in scope.categories
+                and self._holds_whole(name)
+                and not is_whole(scope.graph, scope.moved.get(value.name, value.name))
+            ):
+                raise node.unsupported("it rounds its results to whole numbers", "put a Cast to float before it")
+
     def _holds_whole(self, name: str) -> bool:
         """Whether the model says that a value holds whole numbers; values here do not."""
         if self.types is None:
-            self.types = _inferred_types(self.model)
+            self.types = _inferred_types(self.model) if _computes_with_whole(self.model.graph) else {}
         return self.types.get(name) in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
     def _importer(self, proto: onnx.NodeProto, name: str) -> Importer:
@@ -402,6 +423,12 @@ def _random(proto: onnx.NodeProto, scope: Scope) -> bool:
     if proto.op_type == "Dropout":
         return len(proto.input) > 2 and bool(np.any(scope.constants.get(proto.input[2], False)))
     return proto.op_type.startswith("Random") or proto.op_type in ("Bernoulli", "Multinomial")
+
+
+def _computes_with_whole(graph: onnx.GraphProto) -> bool:
+    """Whether a model may compute with whole numbers that depend on its inputs."""
+    takes = any(_DTYPES.get(value.type.tensor_type.elem_type) is DType.INDEX for value in graph.input)
+    return takes or any(node.op_type in _MAKES_WHOLE for node in graph.node)
 
 
 def _inferred_types(model: onnx.ModelProto) -> dict[str, int]:

@@ -253,11 +253,13 @@ class OnnxNode:
         return found
 
     def weights(self, index: int, what: str) -> Array:
-        """A constant operand as finite float64. Refuses integers, NaN and infinity."""
+        """A constant operand as finite float64. Refuses NaN, infinity, and integers where no operand is whole."""
         return self.finite(self.constant(index, what), what, self.inputs[index])
 
     def finite(self, array: npt.NDArray[Any], what: str, name: str) -> Array:
-        """Weights as finite float64; `name` is what errors call them. Refuses integers, NaN and infinity."""
+        """Weights as finite float64; `name` is what errors call them. Refuses the same."""
+        if array.dtype.kind in "iu" and self._reads_whole():
+            array = array.astype(np.float64)
         if array.dtype.kind not in "f" and array.dtype.name != "bfloat16":
             raise ParameterError(
                 self.name,
@@ -290,15 +292,20 @@ class OnnxNode:
                 f"its {what} {value} does not have the batch first and alone", "move the batch back to the front"
             )
         if value.dtype is DType.INDEX and not index_allowed:
-            if self.scope.graph.holds_input(value.name):
-                raise self.unsupported(
-                    f"its {what} '{name}' holds whole numbers of the model's input",
-                    "put a Cast to float before it, or let Gather or OneHot read them",
-                )
-            raise self.unsupported(f"its {what} '{name}' holds indices", "put a Cast to float before it")
+            return self._number(value, index)
         if value.dtype is DType.BOOL and not index_allowed:
             raise self.unsupported(f"its {what} '{name}' holds truth values", "put a Cast to float before it")
         return value
+
+    def _number(self, value: Value, index: int) -> Value:
+        """Places and whole numbers of an input as numbers like others, which they are exactly."""
+        from covey.ops.number import Number  # which imports what imports this module
+
+        graph = self.scope.graph
+        for made in graph.consumers(value.name):
+            if made.name == self.name and isinstance(made.op, Number):
+                return graph.values[made.output]
+        return self.emit(Number(), [value], output=f"{self.outputs[0]}.number{index}")
 
     def boolean(self, index: int, what: str) -> Value:
         """The operand as truth values that depend on the network's input."""
@@ -324,6 +331,13 @@ class OnnxNode:
         if not self.is_constant(index):
             return self.activation(index, what)
         return self.parameter(self.weights(index, what), self.inputs[index])
+
+    def _reads_whole(self) -> bool:
+        """Whether an operand is whole numbers of an input, or such as the network computes."""
+        from covey.ops.counting import is_whole  # which imports this module
+
+        values = map(self.scope.activation, self.inputs)
+        return any(value is not None and is_whole(self.scope.graph, value.name) for value in values)
 
     def parameter(self, array: Array, hint: str) -> Value:
         """A parameter of the graph; an equal one under the same name is used again."""

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import Operand, TorchNode, from_torch
 from covey.interval import Array, Interval
-from covey.ir import DType, Node, Op, Shape, Value, broadcast
+from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.affine import Affine
-from covey.ops.number import Number
 
 if TYPE_CHECKING:
     from covey.training.builder import Builder
@@ -53,39 +50,17 @@ class Add(Op):
         )
 
 
-def elementwise_operands(node: OnnxNode, *, masking: bool = False, whole: bool = True) -> list[Value]:
-    """The two operands of an element-wise node, at least one of them an activation; a constant may be `masking`.
-
-    Where they may be `whole`, places and whole numbers of an input become numbers like others.
-    """
+def elementwise_operands(node: OnnxNode, *, masking: bool = False) -> list[Value]:
+    """The two operands of an element-wise node, at least one of them an activation; a constant may be `masking`."""
     if node.opset < 7:
         node.ignore("broadcast")
     if node.is_constant(0):
-        right = number_operand(node, 1, "second operand", whole)
-        return [_beside(node, 0, "first operand", right, masking), right]
-    left = number_operand(node, 0, "first operand", whole)
+        right = node.activation(1, "second operand")
+        return [node.beside(0, "first operand", right, masking=masking), right]
+    left = node.activation(0, "first operand")
     if node.is_constant(1):
-        return [left, _beside(node, 1, "second operand", left, masking)]
-    return [left, number_operand(node, 1, "second operand", whole)]
-
-
-def number_operand(node: OnnxNode, index: int, what: str, whole: bool = True) -> Value:
-    """An operand that is an activation, at the ordinary scale."""
-    x = node.activation(index, what, index_allowed=whole)
-    if x.dtype is DType.INDEX:
-        return node.emit(Number(), [x], output=f"{node.outputs[0]}.number{index}")
-    return node.activation(index, what)
-
-
-def _beside(node: OnnxNode, index: int, what: str, x: Value, masking: bool) -> Value:
-    """An operand that is a constant, which may be of whole numbers if x is."""
-    from covey.ops.counting import is_whole  # which imports this module
-
-    name, array = node.inputs[index], node.constant(index, what)
-    if array.dtype.kind in "iu" and is_whole(node.scope.graph, x.name):
-        node.inputs[index] = name = f"{node.outputs[0]}.constant{index}"
-        node.scope.constants[name] = array.astype(np.float64)
-    return node.beside(index, what, x, masking=masking)
+        return [left, node.beside(1, "second operand", left, masking=masking)]
+    return [left, node.activation(1, "second operand")]
 
 
 @from_onnx("Add")

@@ -12,20 +12,37 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Graph, Node, Op
 from covey.ops.add import Add
+from covey.ops.affine import Affine
 from covey.ops.arg_max import ArgMax
 from covey.ops.average_pool import SumPool
 from covey.ops.clip import Clip
+from covey.ops.concat import Concat
+from covey.ops.conv import Conv2d, ConvNd
+from covey.ops.conv_of_secrets import ConvOfSecrets
 from covey.ops.dense import Dense
 from covey.ops.floor import Floor, WholePart
 from covey.ops.gather import Gather
+from covey.ops.leaky_relu import PRelu, TwoSlopes
+from covey.ops.matmul import Matmul
+from covey.ops.max_pool import MaxPool
+from covey.ops.maximum import Extreme
 from covey.ops.mul import Mul
 from covey.ops.number import Number
+from covey.ops.pad import Pad
+from covey.ops.relu import Relu
 from covey.ops.remainder import Remainder
 from covey.ops.reshape import Reshape
 from covey.ops.sub import Sub
 from covey.ops.top_k import Best, Index
 from covey.ops.transpose import Transpose
+from covey.ops.where import Where
 from covey.ops.within import Within
+
+_RANGED = Add | Concat | Dense | Extreme | Gather | Mul | Number | Relu | Reshape | Sub | SumPool | Transpose | Within
+"""What gives whole numbers of whole numbers, where they can lie included."""
+
+_WHOLE = _RANGED | Best | Conv2d | ConvNd | ConvOfSecrets | Matmul | MaxPool | PRelu | Where
+"""What gives whole numbers of whole numbers."""
 
 
 def counted(graph: Graph, name: str) -> Interval | None:
@@ -49,26 +66,47 @@ def counted(graph: Graph, name: str) -> Interval | None:
         _constant(graph.parameters[each]) if each in graph.parameters else counted(graph, each) for each in node.inputs
     ]
     known = [span for span in spans if span is not None]
-    return node.op.interval(*known) if len(known) == len(spans) else None
+    return node.op.interval(*known) if isinstance(node.op, _RANGED | Clip) and len(known) == len(spans) else None
 
 
-def is_whole(graph: Graph, name: str) -> bool:
-    """Whether a value's numbers are whole, wherever they lie."""
+def is_whole(graph: Graph, name: str, known: dict[str, bool] | None = None) -> bool:
+    """Whether a value's numbers are whole, wherever they lie; `known` has those that were asked for."""
+    known = {} if known is None else known
+    if name not in known:
+        known[name] = _is_whole(graph, name, known)
+    return known[name]
+
+
+def _is_whole(graph: Graph, name: str, known: dict[str, bool]) -> bool:
     if name in graph.parameters:
         return _constant(graph.parameters[name]) is not None
     node = graph.producer(name)
     if graph.values[name].dtype is not DType.FLOAT or (node is not None and isinstance(node.op, Number | WholePart)):
         return True
-    return node is not None and _keeps_whole(node.op) and all(is_whole(graph, each) for each in node.inputs)
+    if node is None or not _keeps_whole(node.op):
+        return False
+    operands = node.inputs[:1] if isinstance(node.op, Within) else node.inputs
+    return all(is_whole(graph, each, known) for each in operands)
 
 
 def _keeps_whole(op: Op) -> bool:
-    """Whether it gives whole numbers of whole numbers, where they can lie included."""
-    if isinstance(op, Clip):
-        return all(float(end or 0).is_integer() for end in (op.low, op.high))
-    if isinstance(op, Floor | Remainder):
-        return op.divisor.is_integer()
-    return isinstance(op, Add | Dense | Gather | Mul | Number | Reshape | Sub | SumPool | Transpose | Within)
+    """Whether it gives whole numbers of whole numbers."""
+    from covey.ops.selection import Selected  # which imports this module
+
+    match op:
+        case Clip():
+            numbers = [op.low or 0.0, op.high or 0.0]
+        case Floor() | Remainder():
+            numbers = [op.divisor]
+        case Affine():
+            numbers = [op.factor, op.summand]
+        case TwoSlopes():
+            numbers = [op.below, op.above]
+        case Pad():
+            numbers = [op.value]
+        case _:
+            return isinstance(op, _WHOLE | Selected)
+    return all(float(number).is_integer() for number in numbers)
 
 
 def _ends(op: Op) -> tuple[float, float] | None:

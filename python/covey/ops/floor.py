@@ -14,13 +14,13 @@ import numpy as np
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import Operand, TorchNode, from_torch
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
-from covey.ops.add import number_operand
 from covey.ops.comparison import below_zero
-from covey.ops.sub import negated
+from covey.ops.relu import Relu
+from covey.ops.sub import Sub, negated
 from covey.public_division import Division
 
 if TYPE_CHECKING:
@@ -85,10 +85,30 @@ class Round(WholePart):
 def _floor(node: OnnxNode) -> None:
     """PyTorch's `//` has the divisor as a second operand."""
     divisor = divisor_of(node) if node.has(1) else 1.0
-    x = number_operand(node, 0, "input")
+    x = node.activation(0)
     if divisor < 0:
         x, divisor = negated(node, x, f"{node.outputs[0]}.minus"), -divisor
     node.emit(Floor(divisor), [x])
+
+
+@from_onnx("TruncatedDiv")
+def _truncated_quotient(node: OnnxNode) -> None:
+    """Not ONNX's own: a quotient without its fraction, as Div has it of whole numbers."""
+    toward_zero(node, node.activation(0, "dividend"), divisor_of(node))
+
+
+def toward_zero(node: OnnxNode, x: Value, divisor: float = 1.0) -> None:
+    """The result is x / divisor without its fraction: the floor of what is above zero less that of what is below."""
+    name = node.outputs[0]
+    positive = node.emit(Relu(), [x], output=f"{name}.positive")
+    negative = node.emit(Sub(), [positive, x], output=f"{name}.negative")
+    parts = [positive, negative] if divisor > 0 else [negative, positive]
+    floor = Floor(abs(divisor))
+    node.emit(
+        Sub(),
+        [node.emit(floor, [x], output=f"{name}.{hint}") for hint, x in zip(("above", "below"), parts, strict=True)],
+    )
+    node.note("the floors of what is above and below zero")
 
 
 @from_onnx("Round")
@@ -133,16 +153,9 @@ def _round_aten(node: TorchNode) -> None:
 
 @from_torch("aten.trunc.default", "aten.fix.default")
 def _trunc_aten(node: TorchNode) -> None:
-    node.alias(toward_zero(node, node.activation("self")))
+    node.become("TruncatedDiv", node.activation("self"), 1.0)
 
 
 @from_torch("aten.frac.default")
 def _frac_aten(node: TorchNode) -> None:
     node.become("Mod", node.activation("self"), 1.0, fmod=1)
-
-
-def toward_zero(node: TorchNode, x: Value, *divisor: Operand) -> Value:
-    """x, or its quotient, without its fraction: the floor of the positive part less that of the negative one."""
-    positive = node.apply("Relu", x)
-    negative = node.apply("Sub", positive, x)
-    return node.apply("Sub", *(node.apply("Floor", part, *divisor) for part in (positive, negative)))

@@ -14,10 +14,8 @@ from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import RANDOM, TorchNode, from_torch
 from covey.ir import DType, Value
 from covey.ops.counting import counted, is_whole
-from covey.ops.floor import Floor
+from covey.ops.floor import toward_zero
 from covey.ops.number import Number
-from covey.ops.relu import Relu
-from covey.ops.sub import Sub
 from covey.ops.truth import unlike_zero
 from covey.ops.whole_numbers import Truth
 
@@ -60,23 +58,13 @@ def _cast(node: OnnxNode) -> None:
         unlike_zero(node, x)
         return
     if x.dtype is DType.FLOAT and target in _INTEGERS and not is_whole(node.scope.graph, x.name):
-        _toward_zero(node, x)
+        toward_zero(node, x)
         return
     if target not in (_FLOATS | _INTEGERS if x.dtype is DType.FLOAT else _INTEGERS):
         way_out = "cast to float, int32, int64 or bool"
         raise node.unsupported(f"it casts to {onnx.TensorProto.DataType.Name(target)}", way_out)
     node.alias(x)
     node.note("removed: every value is fixed-point")
-
-
-def _toward_zero(node: OnnxNode, x: Value) -> None:
-    """The floor of the positive part less that of the negative one."""
-    name = node.outputs[0]
-    positive = node.emit(Relu(), [x], output=f"{name}.positive")
-    negative = node.emit(Sub(), [positive, x], output=f"{name}.negative")
-    parts = (("above", positive), ("below", negative))
-    node.emit(Sub(), [node.emit(Floor(), [part], output=f"{name}.{hint}") for hint, part in parts])
-    node.note("the floors of what is above and below zero")
 
 
 @from_onnx("CastLike")

@@ -103,7 +103,7 @@ def _div(node: OnnxNode) -> None:
 
 def _by_activation(node: OnnxNode) -> None:
     """By numbers that are positive wherever they can lie: a table of the reciprocal says so of its input."""
-    dividend, divisor = elementwise_operands(node, whole=False)
+    dividend, divisor = elementwise_operands(node)
     ones = dividend.name in node.scope.graph.parameters and bool(
         (node.scope.graph.parameters[dividend.name] == 1).all()
     )

@@ -13,8 +13,7 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
-from covey.ops.add import number_operand
-from covey.ops.floor import divisor_of, toward_zero
+from covey.ops.floor import divisor_of
 from covey.ops.relu import Relu
 from covey.ops.sub import Sub, negated
 from covey.public_division import Division
@@ -63,7 +62,7 @@ def _mod(node: OnnxNode) -> None:
         node.alias(x)
         node.note("removed: its operand is below its divisor")
         return
-    x = number_operand(node, 0, "input")
+    x = node.activation(0)
     if fmod:
         positive = node.emit(Relu(), [x], output=f"{output}.positive")
         negative = node.emit(Sub(), [positive, x], output=f"{output}.negative")
@@ -101,6 +100,4 @@ def _div_mode_aten(node: TorchNode) -> None:
     elif mode == "floor":
         node.become("Floor", node.activation("self"), node.operand("other"))
     else:
-        divisor = node.constant("other").astype(np.float64)
-        whole = toward_zero(node, node.numbers(node.activation("self")), np.abs(divisor))
-        node.become("Mul", whole, np.sign(divisor))
+        node.become("TruncatedDiv", node.activation("self"), node.operand("other"))

@@ -1,0 +1,183 @@
+"""Operators on inputs of whole numbers, and on what they give: exactly what PyTorch and onnxruntime compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import builders
+import covey
+import interpreter
+from covey.clear import run_clear
+from covey.model import load
+
+RNG = np.random.default_rng(0)
+X = np.concatenate([[[0, 1, 0, -1], [-6, 6, 5, -5], [3, 3, 3, 3]], RNG.integers(-6, 7, (30, 4))])
+MATRIX = np.array([[1, 2, 3, 4], [0, -1, 2, 1], [4, 0, 1, 0], [2, 2, -5, 1]])
+BOUNDS = np.array([3, -2, 0, 5])
+
+
+def modules() -> dict[str, Callable[[Any], Any]]:
+    """Functions of whole numbers [N, 4], by name; each gives whole numbers [N, k], or truth values."""
+    import torch
+    from torch.nn import functional
+
+    matrix, bounds = torch.tensor(MATRIX), torch.tensor(BOUNDS)
+    table = torch.arange(12).reshape(6, 2)
+    return {
+        "abs": lambda x: x.abs(),
+        "neg": lambda x: -x,
+        "relu": lambda x: x.relu(),
+        "sign": lambda x: x.sign(),
+        "clamp": lambda x: x.clamp(-2, 3),
+        "clamp to tensors": lambda x: x.clamp(bounds - 5, bounds),
+        "relu6": lambda x: functional.relu6(x),
+        "where": lambda x: torch.where(x > 0, x, 0),
+        "where of both": lambda x: torch.where(x > 0, x * 2, -x),
+        "masked_fill": lambda x: x.masked_fill(x > 2, -7),
+        "cat": lambda x: torch.cat([x, x + 1], 1),
+        "cat with a constant": lambda x: torch.cat([x, torch.ones(len(x), 2, dtype=torch.int64)], 1),
+        "stack": lambda x: torch.stack([x, x.flip(1)], 1).flatten(1),
+        "maximum": lambda x: torch.maximum(x, bounds),
+        "minimum": lambda x: torch.minimum(x, x.flip(1)),
+        "fmax": lambda x: torch.fmax(x, bounds),
+        "sort": lambda x: x.sort(descending=True).values,
+        "stable argsort": lambda x: x.sort(stable=True).indices,
+        "topk": lambda x: x.topk(2).values,
+        "median": lambda x: x.median(1, keepdim=True).values,
+        "kthvalue": lambda x: x.kthvalue(2, 1, keepdim=True).values,
+        "matmul": lambda x: x @ matrix,
+        "matmul of secrets": lambda x: (x.unsqueeze(2) @ x.unsqueeze(1)).flatten(1),
+        "linear": lambda x: functional.linear(x, matrix, bounds),
+        "einsum": lambda x: torch.einsum("ni,ij,nj->n", x, matrix, x)[:, None],
+        "conv1d": lambda x: functional.conv1d(x.unsqueeze(1), torch.tensor([[[1, -2]]])).flatten(1),
+        "square": lambda x: x.square(),
+        "pow": lambda x: x**3,
+        "pad": lambda x: functional.pad(x, (1, 2), value=2),
+        "tril": lambda x: x.unsqueeze(1).expand(-1, 4, 4).tril().flatten(1),
+        "round": lambda x: x.round() + x.ceil() + x.trunc(),
+        "32 bits": lambda x: x.int().abs() * 2,
+        "8 bits": lambda x: x.to(torch.int8).neg().long(),
+        "places": lambda x: torch.maximum(x.argmax(1), x.argmin(1))[:, None],
+        "rows of a table": lambda x: table[x[:, 0].clamp(0, 4).relu() + 1],
+    }
+
+
+def test_modules() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    functions = modules()
+
+    class All(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.cat([function(x).float() for function in functions.values()], dim=1)
+
+    x = torch.tensor(X)
+    program = load(covey.compile(All().eval(), x, calibration=X))
+    (y,) = run_clear(program, X).outputs.values()
+    at = 0
+    for name, function in functions.items():
+        due = function(x).numpy()
+        np.testing.assert_array_equal(np.asarray(y)[:, at : at + due.shape[1]], due, err_msg=name)
+        at += due.shape[1]
+
+
+FRACTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "pad": lambda torch, x: torch.nn.functional.pad(x, (1, 1), value=0.5),
+    "masked_fill": lambda torch, x: x.masked_fill(x > 0, 0.5),
+    "hardtanh": lambda torch, x: torch.nn.functional.hardtanh(x, -0.5, 1.5),
+    "scatter": lambda torch, x: x.scatter(1, torch.zeros(len(x), 1, dtype=torch.int64), 0.5),
+    "avg_pool1d": lambda torch, x: torch.nn.functional.avg_pool1d(x.unsqueeze(1), 2),
+    "pow": lambda torch, x: x.pow(5),
+}
+"""What PyTorch cuts to whole numbers, or computes exactly where a program does not."""
+
+
+@pytest.mark.parametrize("case", FRACTIONS)
+def test_what_pytorch_rounds_is_refused(case: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    class One(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return FRACTIONS[case](torch, x) * 2
+
+    with pytest.raises(covey.UnsupportedError, match=rf"aten\.{case}.*may have fractions, which int64 .*cast to float"):
+        covey.compile(One().eval(), torch.tensor(X[:4]), calibration=X)
+
+
+NODES: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "Abs": (["x"], {}),
+    "Neg": (["x"], {}),
+    "Sign": (["x"], {}),
+    "Clip": (["x", "low", "high"], {}),
+    "Where": (["c", "x", "bounds"], {}),
+    "Concat": (["x", "twice"], {"axis": 1}),
+    "Max": (["x", "bounds"], {}),
+    "Min": (["x", "twice"], {}),
+    "TopK": (["x", "two"], {}),
+    "MatMul": (["x", "matrix"], {}),
+    "Einsum": (["x", "x"], {"equation": "ni,ni->n"}),
+    "Pow": (["x", "two"], {}),
+    "Pad": (["x", "pads", "low"], {}),
+    "CumSum": (["x", "one"], {}),
+    "ReduceSum": (["x", "axis"], {}),
+    "ReduceMax": (["x"], {"axes": [1]}),
+    "ReduceProd": (["x"], {"axes": [1]}),
+    "ReduceL1": (["x"], {"axes": [1]}),
+    "Div": (["x", "three"], {}),
+    "Mod": (["x", "three"], {}),
+}
+"""Operators of ONNX on whole numbers: operands and attributes."""
+
+CONSTANTS = {
+    "low": np.array(-2),
+    "high": np.array(3),
+    "one": np.array(1),
+    "three": np.array(3),
+    "two": np.array([2]),
+    "axis": np.array([1]),
+    "bounds": BOUNDS,
+    "matrix": MATRIX,
+    "pads": np.array([0, 1, 0, 2]),
+}
+
+
+def whole_model(nodes: list[onnx.NodeProto], outputs: list[str]) -> onnx.ModelProto:
+    """A model whose numbers are all int64; `twice` and `c` are there to be read."""
+    first = [helper.make_node("Add", ["x", "x"], ["twice"]), helper.make_node("Less", ["x", "one"], ["c"])]
+    return builders.model([*first, *nodes], {"x": ["N", 4]}, outputs, CONSTANTS, dtype=TensorProto.INT64)
+
+
+def test_onnx() -> None:
+    nodes = [
+        helper.make_node(op, inputs, [op, "places"] if op == "TopK" else [op], name=op, **attributes)
+        for op, (inputs, attributes) in NODES.items()
+    ]
+    proto = whole_model(nodes, [*NODES, "places"])
+    compiled = covey.compile(proto, input_range=(-6, 6))
+    due = builders.float_results(proto, {"x": X})
+    results = interpreter.run(compiled, {"x": X.astype(np.float64)})
+    for name, got, expected in zip([*NODES, "places"], results, due, strict=True):
+        np.testing.assert_array_equal(got, expected, err_msg=name)
+
+
+ROUNDED: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "ReduceMean": (["x"], {"axes": [1]}),
+    "ReduceL2": (["x"], {"axes": [1]}),
+    "Pow": (["x", "half"], {}),
+}
+
+
+@pytest.mark.parametrize("op", ROUNDED)
+def test_what_onnx_rounds_is_refused(op: str) -> None:
+    inputs, attributes = ROUNDED[op]
+    proto = whole_model([helper.make_node(op, inputs, ["y"], name="it", **attributes)], ["y"])
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0.5, np.float32), "half"))
+    with pytest.raises(
+        covey.UnsupportedError, match=r"'it' \(\w+\): it rounds its results to whole numbers; put a Cast"
+    ):
+        covey.compile(proto, input_range=(1, 6))
