@@ -128,6 +128,16 @@ def test_moves(case: str) -> None:
     assert {row["computes"] for row in compiled.rows()} <= {"Gather", "Reshape", "Add", "Concat", "SumPool"}
 
 
+@pytest.mark.parametrize("how", ["max", "min", "mul"])
+@pytest.mark.parametrize("updates", ["u", "c"])
+def test_reductions_at_positions(how: str, updates: str) -> None:
+    for op, indices, axis in (("ScatterElements", ELEMENTS, {"axis": 2}), ("ScatterND", OF_SAMPLES.clip(max=1), {})):
+        inputs = image(SAMPLES, 3, 4)
+        if updates == "u":
+            inputs["u"] = image(SAMPLES, 3, 2, seed=5)["x"]
+        agree(positions(op, indices, updates, reduction=how, **axis), inputs, tolerance=2e-3)
+
+
 @pytest.mark.parametrize(
     ("proto", "saying"),
     [

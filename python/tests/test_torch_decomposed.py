@@ -189,6 +189,25 @@ GROUPS: dict[str, dict[str, Function]] = {
         "to zeros": lambda x: written(torch.zeros(len(x), 3, 5), ((ALL, slice(1, None), [0, 2]), x[:, :2, :2])),
         "to ones": lambda x: written(torch.ones(len(x), 3), ((ALL, [2, 0]), x[:, :2, 1])),
     },
+    "reduced at places": {
+        f"{how}, with what was there: {include}": lambda x, how=how, include=include: x.scatter_reduce(
+            2, TWICE.expand(len(x), 3, 4), x * x - 1, how, include_self=include
+        )
+        for how in ("sum", "prod", "mean", "amax", "amin")
+        for include in (True, False)
+    },
+    "reduced otherwise": {
+        "products": lambda x: x.scatter(2, TWICE.expand(len(x), 3, 4), 1.5, reduce="multiply"),
+        "into zeros": lambda x: torch.zeros(len(x), 3, 5).scatter_reduce(
+            2, TWICE.expand(len(x), 3, 4), x, "amax", include_self=False
+        ),
+        "beside ones": lambda x: torch.ones(len(x), 3, 4).scatter_reduce(2, TWICE.expand(len(x), 3, 4), x, "amin"),
+        "of constants": lambda x: x.scatter_reduce(
+            2, TWICE.expand(len(x), 3, 4), torch.arange(-6.0, 6).reshape(3, 4).expand(len(x), 3, 4), "mean"
+        ),
+        "index_reduce": lambda x: x.index_reduce(1, torch.tensor([2, 0, 2]), x + 1, "amax"),
+        "index_reduce alone": lambda x: x.index_reduce(1, torch.tensor([2, 2, 2]), x, "mean", include_self=False),
+    },
     "sums": {
         "scatter_add": lambda x: x.scatter_add(2, TWICE.expand(len(x), 3, 4), x * x),
         "scatter_add to zeros": lambda x: torch.zeros_like(x).scatter_add(2, TWICE[..., 1:].expand(len(x), 2, 3), x),
@@ -236,14 +255,6 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "over the batch": (lambda x: x.var(0), "runs over the batch"),
     "secret indices": (lambda x: x.scatter(1, x.argmax(1, keepdim=True), 1.0), "secret indices"),
     "sums at secret indices": (lambda x: x.scatter_add(1, x.argmax(1, keepdim=True), x), "secret indices"),
-    "maxima at places": (
-        lambda x: x.scatter_reduce(2, TWICE.expand(len(x), 3, 4), x, "amax"),
-        "it writes 'amax' of several updates.*use reduce='sum'",
-    ),
-    "sums without what was there": (
-        lambda x: x.scatter_reduce(2, TWICE.expand(len(x), 3, 4), x, "sum", include_self=False),
-        "it writes sums without what was there.*include_self=True",
-    ),
     "a logarithm of 0": (lambda x: torch.xlogy(x, torch.arange(4.0)), "numbers that have no logarithm"),
     "bits of numbers": (lambda x: ((x > 0) & torch.tensor([2, 1, 2, 1])) * x, "holds numbers other than 0 and 1"),
     "written twice": (lambda x: written(x, ((ALL, [1, 1]), 0.5)), "writes an element twice"),

@@ -60,6 +60,10 @@ def modules() -> dict[str, Callable[[Any], Any]]:
         "pow": lambda x: x**3,
         "pad": lambda x: functional.pad(x, (1, 2), value=2),
         "tril": lambda x: x.unsqueeze(1).expand(-1, 4, 4).tril().flatten(1),
+        "scatter_reduce": lambda x: x.scatter_reduce(
+            1, torch.tensor([[1, 1, 3, 1]]).expand(len(x), 4), x, "amax", include_self=False
+        ),
+        "products at places": lambda x: x.scatter_reduce(1, torch.tensor([[1, 1, 3, 1]]).expand(len(x), 4), x, "prod"),
         "round": lambda x: x.round() + x.ceil() + x.trunc(),
         "32 bits": lambda x: x.int().abs() * 2,
         "8 bits": lambda x: x.to(torch.int8).neg().long(),

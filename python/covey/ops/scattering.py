@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx, of_one_sample
+from covey.interval import Array
 from covey.ir import Shape, Value
 from covey.ops.add import Add
 from covey.ops.average_pool import SumPool
@@ -17,6 +18,7 @@ from covey.ops.concat import Concat
 from covey.ops.gather import ABSENT, MOST_INDICES, data_axis, flat
 from covey.ops.positions import Positions, constant_indices, places_along, taken
 from covey.ops.reshape import Reshape
+from covey.ops.scatter_reductions import reduce_updates
 from covey.ops.window import MOST_STEPS, Window
 
 
@@ -63,8 +65,12 @@ def _data(node: OnnxNode) -> Value:
 def _scatter(node: OnnxNode, shape: Shape, positions: Positions) -> None:
     how, name = str(node.attribute("reduction", "none")), node.outputs[0]
     places, size = positions.ravel(), prod(shape)
-    if how not in ("none", "add") or (how == "none" and len(np.unique(places)) < places.size):
-        raise node.unsupported("it takes one of several updates, or products", "use 'add', or write each element once")
+    include_self = node.flag("include_self", 1)  # PyTorch's: ONNX includes it
+    if how == "none" and len(np.unique(places)) < places.size:
+        raise node.unsupported("it takes one of several updates", "reduce them, or write each element once")
+    if how not in ("none", "add") or not include_self:
+        _reduce(node, shape, positions, include_self=include_self)
+        return
     written = np.isin(np.arange(size), places) if how == "none" else np.zeros(size, dtype=bool)
     constant = np.zeros(size)
     if node.is_constant(0):
@@ -99,6 +105,24 @@ def _scatter(node: OnnxNode, shape: Shape, positions: Positions) -> None:
         for index, value in enumerate((x, given))
     ]
     taken(node, node.emit(Concat(1), rows, output=f"{name}.joined"), where, shape)
+
+
+def _reduce(node: OnnxNode, shape: Shape, positions: Positions, *, include_self: bool) -> None:
+    data = _given(node, 0, "data", shape)
+    updates = _given(node, 2, "updates", positions.shape)
+    if updates.size != positions.size:
+        raise node.unsupported(f"its updates are not {positions.size} a sample", "repair the model")
+    reduce_updates(node, data, updates, positions.ravel(), shape, include_self=include_self)
+
+
+def _given(node: OnnxNode, index: int, what: str, shape: Shape) -> Value | Array:
+    """An operand: an activation, or what every sample has of a constant."""
+    if not node.is_constant(index):
+        return node.activation(index, what)
+    array = of_one_sample(node.weights(index, what), len(shape) + 1, node.scope.exported_batch)
+    if array.ndim == len(shape) + 1:
+        raise node.unsupported(f"its constant {what} differ between samples", "give them as an input")
+    return np.broadcast_to(array, shape)
 
 
 def _sums(node: OnnxNode, given: Value, places: Positions, shape: Shape, output: str | None) -> Value:

@@ -87,6 +87,17 @@ def _index_add_aten(node: TorchNode) -> None:
     _put(node, x, shape, places[(slice(None),) * (axis - 1) + (np.atleast_1d(index.array),)], source, "add")
 
 
+@from_torch("aten.index_reduce.default")
+def _index_reduce_aten(node: TorchNode) -> None:
+    x, shape = _whole(node)
+    index, axis = node.argument("index"), node.axis("dim", len(shape) + 1)
+    if not isinstance(index, Constant) or axis == 0:
+        raise node.unsupported(*SOME_OF_THEM)
+    places = np.arange(prod(shape)).reshape(shape)[(slice(None),) * (axis - 1) + (np.atleast_1d(index.array),)]
+    how, attributes = REDUCED[node.argument("reduce")], {"include_self": int(node.flag("include_self"))}
+    _put(node, x, shape, places, node.argument("source"), how, **attributes)
+
+
 @from_torch("aten.col2im.default")
 def _fold_aten(node: TorchNode) -> None:
     """The sum of the blocks that overlap at each point; what lies in the padding is left out."""
@@ -112,6 +123,18 @@ def _fold_aten(node: TorchNode) -> None:
     shape = (maps.size, *sizes)
     _put(node, np.zeros((1, prod(shape))), shape, places[places >= 0], flattened, "add")
 
+
+REDUCED = {
+    "none": "none",
+    "add": "add",
+    "amax": "max",
+    "amin": "min",
+    "mean": "mean",
+    "multiply": "mul",
+    "prod": "mul",
+    "sum": "add",
+}
+"""What PyTorch calls reductions, and ONNX."""
 
 SOME_OF_THEM = ("it writes some of the samples, or at secret indices", "write x[:, constants] = values")
 
@@ -163,6 +186,7 @@ def _put(
     places: npt.NDArray[np.int64],
     values: Any,
     how: str,
+    **attributes: Any,
 ) -> None:
     """Write values at places of a sample's elements, or add them."""
     if isinstance(values, Value):
@@ -171,7 +195,9 @@ def _put(
     else:
         part = np.broadcast_to(_once(node, values, places.ndim + 1, "values"), places.shape).astype(np.float64)
         part = part.reshape(1, -1)
-    written = node.apply("ScatterElements", x, places.ravel(), part, axis=1, reduction=how, suffix="written")
+    written = node.apply(
+        "ScatterElements", x, places.ravel(), part, axis=1, reduction=how, suffix="written", **attributes
+    )
     node.become("Reshape", written, np.array([0, *shape]))
 
 
@@ -198,12 +224,9 @@ def _scatter_aten(node: TorchNode) -> None:
     if isinstance(updates, Value) and updates.shape != (read := index.array.shape[1 - rank :]):
         axes = np.arange(1, rank)
         updates = node.apply("Slice", updates, np.zeros_like(axes), np.array(read), axes, suffix="read")
-    how = "add" if "scatter_add" in node.op_type else node.argument("reduce") or "none"
-    if how not in ("none", "add", "sum") or not node.arguments.get("include_self", True):
-        what = f"'{how}' of several updates" if how not in ("add", "sum") else "sums without what was there"
-        raise node.unsupported(f"it writes {what}", "use reduce='sum' with include_self=True")
-    how = "none" if how == "none" else "add"
-    node.become("ScatterElements", x, index, updates, axis=node.axis("dim", rank), reduction=how)
+    how = "add" if "scatter_add" in node.op_type else REDUCED[node.argument("reduce") or "none"]
+    attributes = {} if node.argument("include_self") in (None, True) else {"include_self": 0}
+    node.become("ScatterElements", x, index, updates, axis=node.axis("dim", rank), reduction=how, **attributes)
 
 
 def _axis(node: TorchNode) -> tuple[int, int]:
