@@ -88,6 +88,30 @@ def test_comparisons(op: str, constant: bool) -> None:
     agree(proto, used, tolerance=0.0)
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_truth_values_that_are_equal(constant: bool) -> None:
+    nodes = [
+        helper.make_node("Less", ["x", "a"], ["p"]),
+        helper.make_node("Less", ["b", "x"], ["q"]),
+        helper.make_node("Equal", ["k", "p"] if constant else ["p", "q"], ["r"]),
+        helper.make_node("Cast", ["r"], ["y"], to=TensorProto.FLOAT),
+    ]
+    constants = {"a": np.array(0.5), "b": np.array([0.25, -0.5, 0.75]), "k": np.array([True, False, True])}
+    agree(builders.model(nodes, {"x": ["N", 4, 3]}, ["y"], constants), image(9, 4, 3), tolerance=0.0)
+
+
+@pytest.mark.parametrize("op", ["IsNaN", "IsInf"])
+def test_all_values_are_finite(op: str) -> None:
+    nodes = [
+        helper.make_node(op, ["x"], ["none"]),
+        helper.make_node("Where", ["none", "zero", "x"], ["w"]),
+        helper.make_node("Cast", ["none"], ["n"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["w", "n"], ["y"]),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 4, 3]}, ["y"], {"zero": np.array(0.0)})
+    agree(proto, image(9, 4, 3))
+
+
 @pytest.mark.parametrize("op", ["And", "Or", "Xor"])
 def test_logic(op: str) -> None:
     nodes = [

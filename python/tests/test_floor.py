@@ -210,6 +210,30 @@ def test_an_input_that_a_type_may_not_hold() -> None:
         covey.compile(One().eval(), i, input_range=(0, 299))
 
 
+def narrow(kind: int, divisor: float) -> onnx.ModelProto:
+    """Real numbers, less some, in a type of few whole numbers, times 100."""
+    nodes = [
+        helper.make_node("Div", ["x", "divisor"], ["q"]),
+        helper.make_node("Cast", ["q"], ["i"], name="to", to=kind),
+        helper.make_node("Mul", ["i", "hundred"], ["h"], name="times"),
+        helper.make_node("Cast", ["h"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    hundred = np.array(100, onnx.helper.tensor_dtype_to_np_dtype(kind))
+    return builders.model(nodes, {"x": ["N", 8]}, ["y"], {"divisor": np.array(divisor), "hundred": hundred})
+
+
+def test_narrow_types_of_onnx() -> None:
+    """Nothing wraps around: what may is refused by the node's name."""
+    model = narrow(onnx.TensorProto.INT32, 0.5)
+    np.testing.assert_array_equal(computed(model), builders.float_results(model, {"x": X})[0])
+    with pytest.raises(covey.CoveyError, match=r"'to' \(Cast\): .* from 0 to .*, and uint8 wraps.*clamp to 0\.\.255"):
+        covey.compile(narrow(onnx.TensorProto.UINT8, 1.0), input_range=(0, 300))
+    with pytest.raises(covey.CoveyError, match=r"'times' \(Mul\): .* may lie from -900 to 900, and int8 wraps around"):
+        covey.compile(narrow(onnx.TensorProto.INT8, 1.0), input_range=(-9, 9))
+    with pytest.raises(covey.CoveyError, match=r"'times' \(Mul\): .* and int32 wraps around"):
+        covey.compile(narrow(onnx.TensorProto.INT32, 1e-7), input_range=(-9, 9))
+
+
 def test_remainders_behind_a_cast_to_whole_numbers() -> None:
     nodes = [helper.make_node("ArgMax", ["x"], ["c"], axis=1), helper.make_node("Mod", ["c", "three"], ["m"])]
     nodes.append(helper.make_node("Cast", ["m"], ["y"], to=onnx.TensorProto.FLOAT))

@@ -1,11 +1,11 @@
-"""PyTorch's types of whole numbers: results have no fraction, and in types of few numbers must lie in their range."""
+"""Types of whole numbers: results have no fraction, and in types of few numbers they must lie in their range."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from covey.importers.torch_node import TorchNode
-from covey.ir import DType, Value
+from covey.ir import DType, Graph, Value
 from covey.ops.counting import counted, is_whole
 from covey.ops.within import Within
 
@@ -16,19 +16,24 @@ NARROW = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 """The types that hold less than a ring."""
 
 
+def fits(graph: Graph, value: Value, kind: str) -> bool:
+    """Whether a type holds all numbers that a value may have, as far as is known at import."""
+    limits, span = Within(kind).limits, counted(graph, value.name)
+    if span is not None:
+        return bool(span.low.min() >= limits.low and span.high.max() <= limits.high)
+    return kind == "int32" and value.dtype is DType.INDEX  # an input's numbers, which its owner has in such a type
+
+
 def fitting(node: TorchNode, value: Value, dtype: Any) -> Value:
     """A result that PyTorch has in this type: whole, and within its range. Others are refused."""
     kind = str(dtype).removeprefix("torch.")
     scope = node.scope
     if kind in ("int64", *NARROW) and not is_whole(scope.graph, scope.moved.get(value.name, value.name)):
         raise node.unsupported(f"its results may have fractions, which {kind} has none of", FRACTIONS)
-    if kind not in NARROW or value.dtype is DType.BOOL:
+    if value.dtype is DType.BOOL and kind in ("int64", *NARROW):
+        return node.numbers(value)  # of truth values, as from b & 1
+    if kind not in NARROW or fits(scope.graph, value, kind):
         return value
-    limits, span = Within(kind).limits, counted(node.scope.graph, value.name)
-    if span is not None and span.low.min() >= limits.low and span.high.max() <= limits.high:
-        return value
-    if kind == "int32" and value.dtype is DType.INDEX and span is None:
-        return value  # an input's numbers, which its owner has in such a type
     if value.dtype is DType.FLOAT or node.scope.graph.holds_input(value.name):
         return node.apply("Within", node.numbers(value), kind=kind, suffix="within")
     raise node.unsupported(f"{kind} may not hold its whole numbers", "cast to int64 instead")

@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError
-from covey.importers import loops, moved
+from covey.importers import loops, moved, narrow
 from covey.importers.folding import evaluate, shape_of
 from covey.importers.onnx_node import (
     BATCH,
@@ -61,6 +61,8 @@ _DTYPES: dict[int, DType] = {
     onnx.TensorProto.INT32: DType.INDEX,
     onnx.TensorProto.BOOL: DType.BOOL,
 }
+
+_WHOLE = {getattr(onnx.TensorProto, kind.upper()): kind for kind in ("int64", *narrow.NARROW)}
 
 
 def load(source: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelProto:
@@ -333,7 +335,7 @@ class _Importer:
 
     def _import(self, proto: onnx.NodeProto, node: OnnxNode) -> None:
         importer, operator = self._importer(proto, node.name), proto.op_type
-        if operator == "Div" and self._holds_whole(proto.output[0]):
+        if operator == "Div" and self._whole_type(proto.output[0]) is not None:
             operator = "TruncatedDiv"
             importer = IMPORTERS[operator]
         mark = len(self.scope.graph.nodes)
@@ -351,24 +353,36 @@ class _Importer:
         self._note(node, status, node.rewritten or "")
 
     def _check_whole(self, node: OnnxNode) -> None:
-        """Refuse results that the model has without a fraction, where they may have one."""
+        """Refuse results that the model has without a fraction, where they may have one, or in a type that wraps."""
         scope = self.scope
         for name in filter(None, node.outputs):
-            value = scope.activation(name)
-            if (
-                value is not None
-                and value.dtype is DType.FLOAT
-                and name not in scope.categories
-                and self._holds_whole(name)
-                and not is_whole(scope.graph, scope.moved.get(value.name, value.name))
-            ):
+            value, kind = scope.activation(name), self._whole_type(name)
+            if kind is None or value is None or value.dtype is DType.BOOL or name in scope.categories:
+                continue
+            behind = scope.moved.get(value.name, value.name)
+            if not is_whole(scope.graph, behind):
                 raise node.unsupported("it rounds its results to whole numbers", "put a Cast to float before it")
+            if kind in narrow.NARROW and not narrow.fits(scope.graph, scope.graph.values[behind], kind):
+                self._keep_within(node, value, kind)
 
-    def _holds_whole(self, name: str) -> bool:
-        """Whether the model says that a value holds whole numbers; values here do not."""
+    def _keep_within(self, node: OnnxNode, value: Value, kind: str) -> None:
+        """Put a check of the range behind a result."""
+        scope = self.scope
+        # What a cast read shows how far its result reaches.
+        source = node.inputs[:1] if node.op_type == "Cast" else []
+        checked = scope.graph.fresh(f"{value.name}.within")
+        moved.run(
+            IMPORTERS["Within"],
+            "Within",
+            OnnxNode(scope, node.name, node.op_type, [value.name, *source], [checked], {"kind": kind}),
+        )
+        scope.aliases[node.outputs[0]] = checked
+
+    def _whole_type(self, name: str) -> str | None:
+        """The type of integers in which the model has a value; values here have none."""
         if self.types is None:
             self.types = _inferred_types(self.model) if _computes_with_whole(self.model.graph) else {}
-        return self.types.get(name) in (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+        return _WHOLE.get(self.types.get(name, 0))
 
     def _importer(self, proto: onnx.NodeProto, name: str) -> Importer:
         domain = "" if proto.domain == "ai.onnx" else proto.domain

@@ -46,7 +46,6 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
     "use Cast": ("CastLike", "BitCast"),
     "train the network without it: BatchNormalization in the place of a normalisation, Relu or HardSwish in that of an "
     "activation": ("var",),
-    "remove it: values are always finite": ("IsInf", "IsNaN"),
     "compile the Keras model or the .keras file, where the function becomes part of the model": (
         "PartitionedCall", "StatefulPartitionedCall",
     ),

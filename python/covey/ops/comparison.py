@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey._proto import program_pb2 as pb
-from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.onnx_node import IMPORTERS, OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
@@ -195,6 +195,14 @@ def _not_less(node: OnnxNode, operands: list[Value]) -> None:
 @from_onnx("Equal")
 def _equal(node: OnnxNode) -> None:
     numbers = node.scope.activation(node.inputs[0])
+    truths = [value for name in node.inputs if (value := node.scope.activation(name)) is not None]
+    if all(value.dtype is DType.BOOL for value in truths):
+        name = node.scope.graph.fresh(f"{node.outputs[0]}.unequal")
+        IMPORTERS["Xor"](OnnxNode(node.scope, node.name, node.op_type, node.inputs, [name], {}))
+        unequal = node.scope.activation(name)
+        assert unequal is not None, "Xor has a result"
+        node.emit(Not(), [unequal], dtype=DType.BOOL)
+        return
     if numbers is not None and node.is_constant(1) and node.scope.graph.holds_input(numbers.name):
         constant = node.constant(1, "second operand")
         single = constant.size == 1 and constant.ndim <= numbers.rank

@@ -20,7 +20,8 @@ from covey.ops.truth import unlike_zero
 from covey.ops.whole_numbers import Truth
 
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
-_INTEGERS = {onnx.TensorProto.INT64, onnx.TensorProto.INT32}
+_NARROW = {onnx.TensorProto.INT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT8, onnx.TensorProto.UINT16}
+_INTEGERS = {onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.UINT32, *_NARROW}
 
 
 @from_onnx("Identity")
@@ -35,7 +36,7 @@ def _cast(node: OnnxNode) -> None:
     x = node.activation(0, index_allowed=True)
     target = node.attribute("to")
     whole = node.scope.graph.holds_input(x.name)
-    if x.dtype is not DType.FLOAT and target in _FLOATS:
+    if (x.dtype is not DType.FLOAT and target in _FLOATS) or (x.dtype is DType.BOOL and target in _INTEGERS):
         node.emit(Number(), [x])
         return
     if whole and target == onnx.TensorProto.BOOL:
@@ -61,7 +62,7 @@ def _cast(node: OnnxNode) -> None:
         toward_zero(node, x)
         return
     if target not in (_FLOATS | _INTEGERS if x.dtype is DType.FLOAT else _INTEGERS):
-        way_out = "cast to float, int32, int64 or bool"
+        way_out = "cast to float, to integers of at most 64 bits or to bool"
         raise node.unsupported(f"it casts to {onnx.TensorProto.DataType.Name(target)}", way_out)
     node.alias(x)
     node.note("removed: every value is fixed-point")

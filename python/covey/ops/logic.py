@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import Message
-from onnx import TensorProto
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
-from covey.importers.torch_node import Operand, TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
@@ -160,60 +158,3 @@ def _joined_shape(node: OnnxNode, x: Value, constant: npt.NDArray[np.bool_]) -> 
 @from_onnx("Not")
 def _not(node: OnnxNode) -> None:
     node.emit(Not(), [node.boolean(0, "operand")], dtype=DType.BOOL)
-
-
-@from_torch("aten.logical_and.default", "aten.bitwise_and.Tensor", "aten.__and__.Tensor")
-def _and_aten(node: TorchNode) -> None:
-    node.become("And", _truth(node, "self"), _truth(node, "other"))
-
-
-@from_torch("aten.logical_or.default", "aten.bitwise_or.Tensor", "aten.__or__.Tensor")
-def _or_aten(node: TorchNode) -> None:
-    node.become("Or", _truth(node, "self"), _truth(node, "other"))
-
-
-@from_torch("aten.logical_xor.default", "aten.bitwise_xor.Tensor", "aten.__xor__.Tensor")
-def _xor_aten(node: TorchNode) -> None:
-    node.become("Xor", _truth(node, "self"), _truth(node, "other"))
-
-
-@from_torch("aten.logical_not.default", "aten.bitwise_not.default")
-def _not_aten(node: TorchNode) -> None:
-    node.become("Not", _truth(node, "self"))
-
-
-def _truth(node: TorchNode, name: str) -> Operand:
-    """An argument as truth values: an activation, or a constant as it is. Numbers are true unless they are 0."""
-    value = node.argument(name)
-    if not isinstance(value, Value):
-        constant = node.constant(name)
-        if not node.op_type.startswith("aten.logical") and not np.isin(constant, (0, 1)).all():
-            raise node.unsupported(f"its {name} holds numbers other than 0 and 1", "compare them with something first")
-        return constant
-    if value.dtype is DType.BOOL or not node.op_type.startswith("aten.logical"):
-        return value
-    if node.scope.graph.holds_input(value.name):  # a Cast would say that all its numbers are 0 or 1
-        return node.apply("Not", node.apply("Equal", value, np.array(0.0), suffix="zero"), suffix="truth")
-    return node.apply("Cast", node.numbers(value), to=TensorProto.BOOL, suffix="truth")
-
-
-@from_torch("aten.any.dim", "aten.any.dims", "aten.all.dim", "aten.all.dims")
-def _any_aten(node: TorchNode) -> None:
-    """Or, or And, of the two halves of a dimension, which may overlap, until one element is left."""
-    x = node.activation("self")
-    axes = sorted(node.inner_axes("dim", x))
-    if not axes:
-        raise node.unsupported("it runs over the batch too", "give it dims other than the batch")
-    if x.dtype is not DType.BOOL:
-        raise node.unsupported(f"its input '{x.name}' holds no truth values", "compare it with something first")
-    operator = "Or" if node.op_type.startswith("aten.any") else "And"
-    for axis in axes:
-        while (size := x.dims(1)[axis]) > 1:
-            half, axes_of = (size + 1) // 2, np.array([axis])
-            low = node.apply("Slice", x, np.array([0]), np.array([half]), axes_of, suffix="low")
-            high = node.apply("Slice", x, np.array([size - half]), np.array([size]), axes_of, suffix="high")
-            x = node.apply(operator, low, high, suffix="pairs")
-    if node.flag("keepdim"):
-        node.alias(x)
-    else:
-        node.become("Squeeze", x, np.array(axes))

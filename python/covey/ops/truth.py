@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.importers.onnx_node import OnnxNode
+from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import DType, Graph, Value
 from covey.ops.add import Add
@@ -59,6 +59,14 @@ def _truth_behind(graph: Graph, name: str) -> tuple[Value | None, bool]:
     if taken.all() and not otherwise.any():
         return condition, False
     return (condition, True) if otherwise.all() and not taken.any() else (None, False)
+
+
+@from_onnx("IsInf", "IsNaN")
+def _is_no_number(node: OnnxNode) -> None:
+    """No value of a program is either, and no client shares one."""
+    node.ignore("detect_negative", "detect_positive")
+    node.scope.constants[node.outputs[0]] = np.zeros((1, *node.activation(0).shape), dtype=bool)
+    node.note("constant: all values are finite")
 
 
 @from_torch(
