@@ -5,6 +5,7 @@ Those of a group are the outputs of one module, which is exported once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 import covey
 from covey import reference
+from covey.clear import run_clear
 from covey.importers.torch_export import examine
+from covey.model import load
 from covey.passes import rewrite
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -258,6 +261,7 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "over the batch": (lambda x: x.var(0), "runs over the batch"),
     "secret indices": (lambda x: x.scatter(1, x.argmax(1, keepdim=True), 1.0), "secret indices"),
     "sums at secret indices": (lambda x: x.scatter_add(1, x.argmax(1, keepdim=True), x), "secret indices"),
+    "the angle of the origin": (lambda x: torch.atan2(x, x), "put a Clip before it|give calibration data"),
     "a logarithm of 0": (lambda x: torch.xlogy(x, torch.arange(4.0)), "numbers that have no logarithm"),
     "bits of numbers": (lambda x: ((x > 0) & torch.tensor([2, 1, 2, 1])) * x, "holds numbers other than 0 and 1"),
     "written twice": (lambda x: written(x, ((ALL, [1, 1]), 0.5)), "writes an element twice"),
@@ -282,3 +286,14 @@ def test_statistics_that_training_changes() -> None:
     module = torch.nn.InstanceNorm1d(3, track_running_stats=True).eval()
     _, (error,) = examine(module, example_inputs=(example(2),), trained=True)
     assert "those of each sample while it is trained" in str(error)
+
+
+def test_angles() -> None:
+    """Of points all around, on the axes and the diagonals, at distances from 1/8 to 32."""
+    turns = torch.arange(64) / 64 * 2 * math.pi
+    points = torch.stack([torch.cos(turns), torch.sin(turns)], 1) * 2.0 ** (torch.arange(64) % 9 - 3)[:, None]
+    points = (points * 256).round() / 256 + 0.0  # -0 is below 0 for PyTorch
+    program = covey.compile(Outputs([lambda x: torch.atan2(x[:, 1:], x[:, :1])]), (points,), calibration=points.numpy())
+    (y,) = run_clear(load(program), points.numpy()).outputs.values()
+    due = np.arctan2(*points.double().numpy().T[::-1, :, None])
+    assert np.abs(np.asarray(y) - due).max() * 2 ** program.report["scale"] < 4
