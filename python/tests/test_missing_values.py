@@ -120,7 +120,10 @@ def test_refusals() -> None:
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 pytest.importorskip("skl2onnx", reason="skl2onnx, which converts scikit-learn's models, is not installed")
 
-from sklearn import datasets, ensemble, tree  # noqa: E402
+from sklearn import calibration, datasets, ensemble, tree  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+
+FOREST = ensemble.RandomForestClassifier(3, max_depth=4, random_state=0)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +132,9 @@ from sklearn import datasets, ensemble, tree  # noqa: E402
         ensemble.HistGradientBoostingClassifier(max_iter=5, max_leaf_nodes=8),
         ensemble.RandomForestClassifier(6, max_depth=5, random_state=0),
         tree.DecisionTreeClassifier(max_depth=5, random_state=0),
+        ensemble.BaggingClassifier(tree.DecisionTreeClassifier(max_depth=4), 4, max_features=0.5, random_state=0),
+        ensemble.VotingClassifier([("a", FOREST), ("b", make_pipeline(FOREST))], voting="soft"),
+        calibration.CalibratedClassifierCV(FOREST, cv=2),
     ],
     ids=lambda model: type(model).__name__,
 )
@@ -143,11 +149,12 @@ def test_models_predict_as_scikit_learn_does(model: Any) -> None:
     np.testing.assert_allclose(got, model.predict_proba(data[300:400]), atol=2e-3)
 
 
-def test_trees_within_other_models_are_refused_where_their_sides_are_lost() -> None:
+def test_trees_whose_sides_are_lost_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where calibration data hold no NaN, or there are none."""
     data, targets = datasets.load_breast_cancer(return_X_y=True)
     holes = np.where(np.random.default_rng(0).random(data.shape) < 0.3, np.nan, data)
-    model = ensemble.BaggingClassifier(tree.DecisionTreeClassifier(max_depth=4), 4, random_state=0).fit(holes, targets)
+    model = tree.DecisionTreeClassifier(max_depth=4, random_state=0).fit(holes, targets)
+    monkeypatch.setattr("covey.importers.sklearn_trees.with_missing", lambda proto, model: None)
     for options in ({"calibration": data}, {"input_range": (0, 5000)}):
         with pytest.raises(covey.ModelError, match="that skl2onnx converts gives another result"):
             covey.compile(model, missing=10_000, **options)

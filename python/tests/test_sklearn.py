@@ -142,7 +142,7 @@ def test_a_conversion_that_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) 
     """What skl2onnx made of a linear discriminant analysis itself."""
     train, targets, _ = halves("breast_cancer")
     model = discriminant_analysis.LinearDiscriminantAnalysis().fit(train, targets)
-    monkeypatch.setattr("covey.importers.sklearn._with_linear", lambda given: given)
+    monkeypatch.setattr("covey.importers.sklearn_converters.MODELS", ())
     with pytest.raises(
         covey.ModelError, match=r"gives another result to \d+ of 256 samples than its own predict_proba"
     ):

@@ -146,6 +146,7 @@ def test_a_file_whose_softmax_is_written_out(model: Any) -> None:
 
 LOGISTIC = make_pipeline(StandardScaler(), linear_model.LogisticRegression(max_iter=500))
 TREE = tree.DecisionTreeClassifier(max_depth=3, random_state=0)
+DISCRIMINANT = make_pipeline(StandardScaler(), discriminant_analysis.LinearDiscriminantAnalysis())
 CALIBRATED = calibration.CalibratedClassifierCV(svm.LinearSVC(), cv=2)
 PARTS = [("logistic", LOGISTIC), ("tree", TREE), ("forest", ensemble.RandomForestClassifier(3, random_state=0))]
 
@@ -154,6 +155,24 @@ ENSEMBLES: dict[str, tuple[Any, Any]] = {
     "votes of trees": (datasets.load_iris, ensemble.AdaBoostClassifier(TREE, n_estimators=5, random_state=0)),
     "voting": (datasets.load_breast_cancer, ensemble.VotingClassifier(PARTS, voting="soft", weights=[1, 2, 3])),
     "calibrated": (datasets.load_breast_cancer, make_pipeline(StandardScaler(), CALIBRATED)),
+    "discriminants": (
+        datasets.load_breast_cancer,
+        ensemble.VotingClassifier([("a", DISCRIMINANT), ("b", LOGISTIC)], voting="soft"),
+    ),
+    "calibrated discriminants": (
+        datasets.load_iris,
+        calibration.CalibratedClassifierCV(discriminant_analysis.LinearDiscriminantAnalysis(), cv=2),
+    ),
+    "calibrated histograms": (
+        datasets.load_breast_cancer,
+        calibration.CalibratedClassifierCV(ensemble.HistGradientBoostingClassifier(max_iter=3), cv=2),
+    ),
+    "several calibrated histograms": (
+        datasets.load_iris,
+        calibration.CalibratedClassifierCV(
+            ensemble.HistGradientBoostingClassifier(max_iter=3, min_samples_leaf=5), cv=2
+        ),
+    ),
     "several calibrated": (datasets.load_iris, make_pipeline(StandardScaler(), CALIBRATED)),
 }
 
@@ -229,6 +248,6 @@ def test_other_neighbours_are_refused(options: dict[str, str]) -> None:
 def test_what_is_converted_wrongly_is_refused_without_calibration_too() -> None:
     data = np.random.default_rng(0).normal(size=(200, 4))
     targets = (data[:, 0] + data[:, 1] * data[:, 2] > 0).astype(int)
-    model = calibration.CalibratedClassifierCV(ensemble.HistGradientBoostingClassifier(max_iter=3), cv=2)
+    model = calibration.CalibratedClassifierCV(ensemble.AdaBoostClassifier(n_estimators=3), cv=2)
     with pytest.raises(covey.ModelError, match="gives another result"):
         covey.compile(model.fit(data, targets), input_range=(-3, 3))

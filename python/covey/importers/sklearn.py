@@ -65,7 +65,7 @@ def convert(model: Any) -> onnx.ModelProto:
         ) from None
     assert isinstance(proto, onnx.ModelProto)
     _with_weights(proto, _last(model))
-    sklearn_trees.with_missing(proto, _last(model))
+    sklearn_trees.with_missing(proto, model)
     return with_largest_sizes(proto)
 
 
@@ -161,22 +161,17 @@ def _options(model: Any) -> dict[int, dict[str, bool]] | None:
 def _with_linear(model: Any) -> Any:
     """The model; where skl2onnx is wrong about the last step, another linear model with the same scores in its place.
 
-    It gives a linear discriminant analysis of two classes as 1 / (1 + exp(-2 z)), for the logistic regression's
-    1 / (1 + exp(-z)), two scores for each class of OneVsRestClassifier(LinearSVC()), and one for the two of
-    RidgeClassifier.
+    It gives two scores for each class of OneVsRestClassifier(LinearSVC()), and one for the two of RidgeClassifier.
     """
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-    from sklearn.linear_model import LogisticRegression, RidgeClassifier, RidgeClassifierCV
+    from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.svm import LinearSVC
 
     last = _last(model)
-    parts, other = [last], LogisticRegression()
+    parts, other = [last], LinearSVC()
     if isinstance(last, OneVsRestClassifier) and all(isinstance(part, LinearSVC) for part in last.estimators_):
-        parts, other = last.estimators_, LinearSVC()
-    elif isinstance(last, RidgeClassifier | RidgeClassifierCV) and len(np.atleast_2d(last.coef_)) == 1:
-        other = LinearSVC()
-    elif not isinstance(last, LinearDiscriminantAnalysis):
+        parts = last.estimators_
+    elif not isinstance(last, RidgeClassifier | RidgeClassifierCV) or len(np.atleast_2d(last.coef_)) > 1:
         return model
     other.coef_ = np.concatenate([np.atleast_2d(part.coef_) for part in parts])
     other.intercept_ = np.concatenate([np.atleast_1d(part.intercept_) for part in parts])

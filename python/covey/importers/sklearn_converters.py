@@ -19,6 +19,9 @@ Converter = Callable[[Any, Any, Any], None]
 CLASSIFIER = {"nocl": [True, False], "zipmap": [True, False, "columns"]}
 """Options of models with labels and scores; others have a column a target."""
 
+DECIDER = {**CLASSIFIER, "raw_scores": [True, False]}
+"""Those of models whose scores before the Softmax are their decision functions, 0 for the first of two classes."""
+
 
 @dataclass(frozen=True)
 class _Model:
@@ -31,9 +34,7 @@ class _Model:
 
 
 MODELS = (
-    _Model(
-        "sklearn.ensemble", "HistGradientBoostingClassifier", sklearn_trees.convert_histogram_classifier, CLASSIFIER
-    ),
+    _Model("sklearn.ensemble", "HistGradientBoostingClassifier", sklearn_trees.convert_histogram_classifier, DECIDER),
     _Model("sklearn.ensemble", "HistGradientBoostingRegressor", sklearn_trees.convert_histogram_regressor),
     _Model("sklearn.ensemble", "AdaBoostClassifier", sklearn_trees.convert_boosted_classifier, CLASSIFIER),
     _Model(
@@ -45,6 +46,12 @@ MODELS = (
     _Model("sklearn.neighbors", "KNeighborsClassifier", sklearn_neighbours.convert_classifier, CLASSIFIER),
     _Model("sklearn.neighbors", "KNeighborsRegressor", sklearn_neighbours.convert_regressor),
     _Model("sklearn.naive_bayes", "GaussianNB", sklearn_densities.convert_naive_bayes, CLASSIFIER),
+    _Model(
+        "sklearn.discriminant_analysis",
+        "LinearDiscriminantAnalysis",
+        sklearn_densities.convert_linear_discriminant,
+        DECIDER,
+    ),
     _Model(
         "sklearn.discriminant_analysis",
         "QuadraticDiscriminantAnalysis",
@@ -71,7 +78,9 @@ def registered() -> Iterator[None]:
         update_registered_converter(
             kind,
             f"Covey{model.name}",
-            shape_calculator.calculate_linear_classifier_output_shapes if model.options is CLASSIFIER else _columns,
+            shape_calculator.calculate_linear_classifier_output_shapes
+            if model.options in (CLASSIFIER, DECIDER)
+            else _columns,
             model.convert,
             options=model.options,
             overwrite=True,

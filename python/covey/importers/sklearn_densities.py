@@ -37,3 +37,12 @@ def _add(nodes: Nodes, means: Array, linear: list[Array], constants: Array) -> N
     owners = np.repeat(np.arange(len(linear)), [matrix.shape[1] for matrix in linear])
     halves = np.where(owners[:, None] == np.arange(len(linear)), -0.5, 0.0)
     nodes.scores(nodes.dense(squares, halves, constants - constants[0]))
+
+
+def convert_linear_discriminant(scope: Any, operator: Any, container: Any) -> None:
+    """LinearDiscriminantAnalysis: the Softmax of its decisions. skl2onnx doubles those between two classes."""
+    nodes = Nodes(scope, operator, container)
+    weight, bias = nodes.model.coef_.T, nodes.model.intercept_
+    if len(nodes.model.classes_) == 2:
+        weight, bias = np.pad(weight, ((0, 0), (1, 0))), np.pad(bias, (1, 0))
+    nodes.scores(nodes.dense(nodes.x, weight, bias))

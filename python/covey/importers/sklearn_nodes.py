@@ -59,8 +59,15 @@ class Nodes:
         return self.add("Add", [product, self.constant(bias, "bias")], output)
 
     def scores(self, raw: str) -> None:
-        """The probabilities that are the Softmax of raw scores, and labels, which Covey drops."""
-        self.add("Softmax", [raw], self.output(), axis=-1)
+        """The probabilities that are the Softmax of raw scores, and labels, which Covey drops.
+
+        CalibratedClassifierCV asks some models for the raw scores.
+        """
+        known = self.container.has_options(self.model, "raw_scores")
+        if known and self.container.get_options(self.model, {"raw_scores": False})["raw_scores"]:
+            self.add("Identity", [raw], self.output())
+        else:
+            self.add("Softmax", [raw], self.output(), axis=-1)
         self.labels()
 
     def labels(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,7 +125,9 @@ def _ensemble(nodes: Nodes, trees: list[_Tree], results: int, base: Any = (), ou
     values = np.concatenate([tree.values for tree in trees])
     owners, numbers = np.repeat(range(len(trees)), counts), np.concatenate([np.arange(count) for count in counts])
     leaf = left < 0
-    places, columns = np.nonzero(leaf[:, None] & (values != 0.0))
+    given = leaf[:, None] & (values != 0.0)
+    given[leaf.argmax(), 0] |= not given.any()  # ONNX has no ensemble that gives nothing
+    places, columns = np.nonzero(given)
     lists = {
         "nodes_treeids": owners,
         "nodes_nodeids": numbers,
@@ -155,15 +158,42 @@ def _ensemble(nodes: Nodes, trees: list[_Tree], results: int, base: Any = (), ou
 
 def with_missing(proto: Any, model: Any) -> None:
     """Say which way trees and forests send missing features, which skl2onnx leaves out."""
-    parts = getattr(model, "estimators_", [model])
-    parts = parts.ravel() if isinstance(parts, np.ndarray) else parts
+    forests = list(_forests(model))
+    for node in proto.graph.node:
+        if not node.op_type.startswith("TreeEnsemble"):
+            continue
+        attributes = {attribute.name: attribute for attribute in node.attribute}
+        keys = list(zip(attributes["nodes_treeids"].ints, attributes["nodes_nodeids"].ints, strict=True))
+        features = attributes["nodes_featureids"].ints
+        found = next((trees for trees in forests if _are(trees, keys, features)), None)
+        if found is not None:
+            forests.remove(found)  # another may be like it but for where missing features go
+            tracks = attributes["nodes_missing_value_tracks_true"].ints
+            tracks[:] = [int(found[tree].missing_go_to_left[number]) for tree, number in keys]
+
+
+def _forests(model: Any) -> Iterator[list[Any]]:
+    """The trees of each forest in a model, in the order of their conversion; a single one is a forest too."""
+    if hasattr(model, "tree_"):
+        yield [model.tree_]
+        return
+    parts = getattr(model, "estimators_", [])
+    parts = list(parts.ravel() if isinstance(parts, np.ndarray) else parts)
     trees = [part.tree_ for part in parts if hasattr(part, "tree_")]
-    nodes = [node for node in proto.graph.node if node.op_type.startswith("TreeEnsemble")]
-    if not trees or len(nodes) != 1:
-        return
-    attributes = {attribute.name: attribute for attribute in nodes[0].attribute}
-    keys = list(zip(attributes["nodes_treeids"].ints, attributes["nodes_nodeids"].ints, strict=True))
+    if len(trees) > 1:
+        yield trees
+    parts += [part for _, part in getattr(model, "steps", [])]
+    parts += [part.estimator for part in getattr(model, "calibrated_classifiers_", [])]
+    parts += [getattr(model, name) for name in ("final_estimator_", "best_estimator_") if hasattr(model, name)]
+    for part in parts:
+        yield from _forests(part)
+
+
+def _are(trees: list[Any], keys: list[tuple[int, int]], features: Any) -> bool:
+    """Whether an ensemble of ONNX has these trees: nodes of the same numbers, which read the same features."""
     if len(keys) != sum(tree.node_count for tree in trees) or max(keys)[0] >= len(trees):
-        return
-    tracks = attributes["nodes_missing_value_tracks_true"].ints
-    tracks[:] = [int(trees[tree].missing_go_to_left[number]) for tree, number in keys]
+        return False
+    return all(
+        number < trees[tree].node_count and trees[tree].feature[number] in (feature, -2)
+        for (tree, number), feature in zip(keys, features, strict=True)
+    )
