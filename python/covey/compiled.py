@@ -383,4 +383,5 @@ def _input_ranges(
         source = "the calibration data's, widened by a tenth on either side"
     if samples is not None:
         data.check_within(samples, found)
+    data.check_narrow(graph, found)
     return {**ranges, **found}, {**sources, **dict.fromkeys(found, source)}

@@ -83,6 +83,18 @@ def read_ranges(source: Ranges, graph: Graph, names: Sequence[str]) -> dict[str,
     return ranges
 
 
+def check_narrow(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Refuse ranges of inputs whose numbers the model would wrap around. Raises `OptionError`."""
+    limits = np.iinfo(np.int32)
+    for name in sorted(graph.narrow_inputs & ranges.keys()):
+        low, high = ranges[name]
+        if low < limits.min or high > limits.max:
+            raise OptionError(
+                f"input '{name}' may be from {low:.10g} to {high:.10g}, and the model takes it as int32, which wraps "
+                f"around: declare a range that int32 holds, or cast it to int64"
+            )
+
+
 def ranges_of_samples(graph: Graph, samples: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
     """Minimum to maximum of each input, widened; of whole numbers to the next ones outside."""
     ranges = {}

@@ -220,6 +220,8 @@ class Graph:
     """The inputs of whole numbers, and how many classes their numbers have (see `covey.whole`)."""
     truths: set[str] = field(default_factory=set)
     """Those among them whose numbers have no classes and are 0 or 1."""
+    narrow_inputs: set[str] = field(default_factory=set)
+    """Inputs of whole numbers that the model takes as int32."""
     carried: dict[str, str] = field(default_factory=dict)
     """The inputs that a session carries from run to run, and the output that each is in the next run."""
     opened: dict[str, str] = field(default_factory=dict)
@@ -264,14 +266,18 @@ class Graph:
 
     def holds_input(self, name: str) -> bool:
         """Whether a value holds whole numbers of an input, moved or as they are."""
+        return self.input_behind(name) is not None
+
+    def input_behind(self, name: str) -> str | None:
+        """The input whose whole numbers a value holds, moved or as they are."""
         while self.values[name].dtype is DType.INDEX:
             if name in self.inputs:
-                return True
+                return name
             node = self.producer(name)
             if node is None or node.op.gives_places:
-                return False
+                return None
             name = node.inputs[0]
-        return False
+        return None
 
     def producer(self, name: str) -> Node | None:
         """The node that computes a value."""

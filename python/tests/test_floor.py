@@ -234,6 +234,19 @@ def test_narrow_types_of_onnx() -> None:
         covey.compile(narrow(onnx.TensorProto.INT32, 1e-7), input_range=(-9, 9))
 
 
+def test_an_input_that_is_cast_to_32_bits() -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["i"], to=onnx.TensorProto.INT32),
+        helper.make_node("Mod", ["i", "three"], ["m"]),
+        helper.make_node("Cast", ["m"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    constants = {"three": np.array(3, np.int32)}
+    model = builders.model(nodes, {"x": ["N", 8]}, ["y"], constants, types={"x": onnx.TensorProto.INT64})
+    assert covey.compile(model, input_range=(0, 2**20), ring="64")
+    with pytest.raises(covey.OptionError, match="may be from 0 to 4294967296, and the model takes it as int32"):
+        covey.compile(model, input_range=(0, 2**32), ring="64")
+
+
 def test_remainders_behind_a_cast_to_whole_numbers() -> None:
     nodes = [helper.make_node("ArgMax", ["x"], ["c"], axis=1), helper.make_node("Mod", ["c", "three"], ["m"])]
     nodes.append(helper.make_node("Cast", ["m"], ["y"], to=onnx.TensorProto.FLOAT))

@@ -21,7 +21,10 @@ def fits(graph: Graph, value: Value, kind: str) -> bool:
     limits, span = Within(kind).limits, counted(graph, value.name)
     if span is not None:
         return bool(span.low.min() >= limits.low and span.high.max() <= limits.high)
-    return kind == "int32" and value.dtype is DType.INDEX  # an input's numbers, which its owner has in such a type
+    source = graph.input_behind(value.name) if kind == "int32" else None
+    if source is not None:  # numbers that may be indices stay as they are: their range says whether they fit
+        graph.narrow_inputs.add(source)
+    return kind == "int32" and value.dtype is DType.INDEX
 
 
 def fitting(node: TorchNode, value: Value, dtype: Any) -> Value:
