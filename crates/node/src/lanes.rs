@@ -2,7 +2,6 @@
 //! prepared weights of all.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use covey_messages::{Run, lane_of, lane_stream, one_line};
@@ -39,8 +38,6 @@ pub(crate) struct Request<'a, W: Word> {
     pub round_bits: u32,
     /// The inputs of a run by its number in the request, where the parties hold them.
     pub inputs: Option<&'a Held<'a, W>>,
-    /// Set when parties find that one of them cheats.
-    pub cheated: AtomicBool,
 }
 
 /// What gives a party's shares of the inputs of a run, on a lane of this role assignment.
@@ -169,20 +166,14 @@ impl<W: Word> Request<'_, W> {
             None => &mut nobody,
         };
         let turn = *turn;
-        let executor = self.executors[turn];
-        let ended = |error: RuntimeError| {
-            if matches!(error, RuntimeError::Protocol(ProtocolError::CheckFailed(_))) {
-                self.cheated.store(true, Ordering::Relaxed);
-            }
-            over((self.streams, turn), &error)
-        };
+        let (executor, lane) = (self.executors[turn], (self.streams, turn));
         let runs = || {
             let mut timings = Vec::new();
             let Run { batch, mut continues, .. } = self.run;
             for inference in numbers {
                 if self.run.ends {
                     let times = executor.end(&mut **party, inference, batch, carried);
-                    add(&mut timings, times.map_err(ended)?);
+                    add(&mut timings, times.map_err(|error| over(lane, &error))?);
                     continue;
                 }
                 let (phase, round_bits) = (self.phase, self.round_bits);
@@ -194,7 +185,7 @@ impl<W: Word> Request<'_, W> {
                 let held = held.map_err(|problem| end_here(self.streams, &problem))?;
                 let times = executor.run_on(&mut **party, settings, held, carried, observer);
                 continues = true;
-                add(&mut timings, times.map_err(ended)?);
+                add(&mut timings, times.map_err(|error| over(lane, &error))?);
             }
             Ok(timings)
         };

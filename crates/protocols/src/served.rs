@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use covey_ot::stock::Reserved;
 use covey_ring::{Ring, Tensor, Word};
@@ -95,6 +96,12 @@ pub trait Served: Protocol + Costs + ClientGates<Self::Word> + Sized + 'static {
 
     /// Whether such runs also draw from [`SessionKeys::lasting`], which all runs of a batch then have in common.
     const DRAWS_LASTING: bool = false;
+
+    /// Set once weights that this party prepared may serve no further session: a party cheated at a check whose keys last as long as
+    /// they do.
+    fn weights_spent(&self) -> Option<Arc<AtomicBool>> {
+        None
+    }
 
     /// The party's runs, where [`Served::keeps_runs`].
     fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {

@@ -1,7 +1,8 @@
 //! What combines the openings of a wide layer of Quad is drawn from keys of the session in which its weight was prepared, so that
 //! what is computed of the weight serves all sessions.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use covey_conformance::harness::Harness;
 use covey_conformance::quad::QuadHarness;
@@ -13,7 +14,7 @@ use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::{KeptRuns, Served, StoredRun};
 use covey_protocols::{Epilogue, Geometry, Options, Phase, Placement, Rounding, Truncation, WeightSource};
 use covey_ring::{Ring, Tensor};
-use covey_transport::Endpoint;
+use covey_transport::{Endpoint, Meter, PeerId, Phase as StepKind, TransportError};
 
 type Parties = QuadHarness<u32>;
 
@@ -68,15 +69,18 @@ fn session<T: Send, C: Send>(
     )
 }
 
+/// The weight as a role prepares it, and whether it may serve no further session.
+type Prepared = (Weight<u32>, Arc<AtomicBool>);
+
 /// The weight as each role prepares it in a session.
-fn prepared(number: u8) -> Vec<Weight<u32>> {
+fn prepared(number: u8) -> Vec<Prepared> {
     let dealt = Parties::deal(&weights(), 0, RING);
     let prepare = |protocol: &mut Quad<u32>, me: usize| {
         let stored = Parties::load(dealt[me].clone(), me, &[INPUTS, OUTPUTS], 5).expect("a part of the role's");
         protocol.begin(Phase::Joint, 1)?;
         let weight = protocol.prepare(WeightSource::Stored(stored), GEOMETRY, Placement::Cpu)?;
         protocol.check()?;
-        Ok(weight)
+        Ok((weight, protocol.weights_spent().expect("Quad has lasting keys")))
     };
     session(number, prepare, |_| Ok(())).unwrap_or_else(|failure| panic!("{failure}")).0
 }
@@ -119,8 +123,12 @@ fn dealt(number: u8, weights: &[&Weight<u32>; 4]) -> Vec<StoredRun> {
     session(number, deal, |_| Ok(())).unwrap_or_else(|failure| panic!("{failure}")).0
 }
 
-fn each(weights: &[Weight<u32>]) -> [&Weight<u32>; 4] {
-    [0, 1, 2, 3].map(|role| &weights[role])
+fn each(weights: &[Prepared]) -> [&Weight<u32>; 4] {
+    [0, 1, 2, 3].map(|role| &weights[role].0)
+}
+
+fn spent(weights: &[Prepared]) -> Vec<bool> {
+    weights.iter().map(|(_, spent)| spent.load(Ordering::Acquire)).collect()
 }
 
 #[test]
@@ -129,6 +137,7 @@ fn a_weight_that_is_prepared_once_serves_sessions_under_other_keys() {
     for number in [1, 2, 3] {
         assert_eq!(inferred(number, &each(&weights), Vec::new()).unwrap(), due(), "session {number}");
     }
+    assert_eq!(spent(&weights), [false; 4]);
 }
 
 /// Every party's combinations are of that session's keys, not of those of the session that runs.
@@ -137,9 +146,80 @@ fn a_weight_that_was_prepared_in_different_sessions_is_found() {
     let (first, second) = (prepared(1), prepared(2));
     for other in [0, 3] {
         let mut mixed = each(&first);
-        mixed[other] = &second[other];
+        mixed[other] = &second[other].0;
         let failure = inferred(3, &mixed, Vec::new()).expect_err("the keys differ").to_string();
         assert!(failure.contains("one of the four cheats"), "{failure}");
+        // P3's: what it prepared with the keys of the first session, and then with those of the second.
+        assert_eq!([spent(&first), spent(&second)].map(|spent| spent[3]), [true, other == 3]);
+    }
+}
+
+/// P1 or P2 that changes its message of the layer, and leaves once it could know whether that is found.
+struct Leaves {
+    inner: Box<dyn Endpoint>,
+    changed: bool,
+    verdicts: usize,
+}
+
+impl Endpoint for Leaves {
+    fn me(&self) -> PeerId {
+        self.inner.me()
+    }
+
+    fn parties(&self) -> usize {
+        self.inner.parties()
+    }
+
+    fn stream(&self) -> u32 {
+        self.inner.stream()
+    }
+
+    fn send(&mut self, to: PeerId, phase: StepKind, mut message: Vec<u8>) -> Result<(), TransportError> {
+        let (opens, says) = (to == 3 - self.me() && message.len() > 1000, message.len() == 5);
+        if opens && !self.changed {
+            message[0] ^= 1;
+            self.changed = true;
+        }
+        self.verdicts += usize::from(says);
+        // What it says of given values goes to three.
+        if self.verdicts > 3 {
+            // Nobody has such a number: an error of its own.
+            return self.inner.send(PeerId::MAX, phase, message);
+        }
+        self.inner.send(to, phase, message)
+    }
+
+    fn recv(&mut self, from: PeerId, phase: StepKind, len: usize) -> Result<Vec<u8>, TransportError> {
+        self.inner.recv(from, phase, len)
+    }
+
+    fn meter(&self) -> &Arc<Meter> {
+        self.inner.meter()
+    }
+}
+
+/// All others then see that it left, and only P3 knows of the difference.
+#[test]
+fn whoever_changes_a_message_and_leaves_gets_no_second_try() {
+    for cheater in [1, 2] {
+        let weights = prepared(1);
+        let start = |endpoint: Box<dyn Endpoint>| {
+            let keys = keys(2, endpoint.me());
+            let endpoint: Box<dyn Endpoint> = match endpoint.me() == cheater {
+                true => Box::new(Leaves { inner: endpoint, changed: false, verdicts: 0 }),
+                false => endpoint,
+            };
+            Quad::start(endpoint, keys, RING, Options::default(), 0)
+        };
+        let left = Session::<Parties>::new(Transport::Memory, RING, Options::default()).run_with(
+            start,
+            |endpoint| endpoint,
+            |protocol, network| run(protocol, Phase::Joint, &weights[network.me()].0),
+            |client, _| Ok(client.send(&inputs())?),
+        );
+        let failure = left.expect_err("it left").to_string();
+        assert!(!failure.contains("cheats"), "{failure}");
+        assert_eq!(spent(&weights), [false, false, false, true], "{failure}");
     }
 }
 

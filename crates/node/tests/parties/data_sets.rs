@@ -44,7 +44,7 @@ fn share_both(cluster: &Cluster, model: &Model, [first, second]: [&[f64]; 2]) {
     open(cluster, model, "data").share_data("second", &[], &as_rows(second), &mut |_, _| {}).unwrap();
 }
 
-pub fn called(name: &str) -> DataSetName {
+fn called(name: &str) -> DataSetName {
     DataSetName { name: name.into(), owner: None }
 }
 
@@ -52,7 +52,7 @@ fn both() -> [DataSetName; 2] {
     ["first", "second"].map(called)
 }
 
-pub fn files(cluster: &Cluster, role: usize) -> Vec<PathBuf> {
+fn files(cluster: &Cluster, role: usize) -> Vec<PathBuf> {
     let folder = cluster.path(&format!("state-{}/data-sets", cluster.names[role]));
     std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
 }

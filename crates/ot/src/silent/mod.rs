@@ -54,10 +54,11 @@ pub fn cold_bytes(target: &Parameters, count: usize) -> [usize; 2] {
     [sender + more, receiver + others]
 }
 
-/// So many OTs at most cost fewer bytes, and far less work, by SoftSpoken alone than by an extension's start, which makes more.
+/// So many OTs at most are few: SoftSpoken alone sends half as much for them as an extension's start, and does far less work. As the
+/// start makes more than are few, it is the better choice for whoever comes a third time.
 pub fn few_at_most(target: &Parameters) -> usize {
     let start: usize = extend_bytes(target, false, 1).iter().sum();
-    start / softspoken::extend_bytes(BOOTSTRAP_DIGITS, 8) * 8
+    start / 2 / softspoken::extend_bytes(BOOTSTRAP_DIGITS, 8) * 8
 }
 
 /// Bytes that `count` OTs by SoftSpoken send from nothing, the base OTs included: by the sender, by the receiver.

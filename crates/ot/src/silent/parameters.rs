@@ -100,6 +100,7 @@ mod tests {
         assert_eq!(ALL.map(|set| set.outputs()), [1_085_440, 2_355_200, 5_120_000]);
         assert_eq!(B10.consumed(), 141_672);
         assert!(ALL.iter().all(|set| set.consumed() < B10.outputs()), "one iteration of B10 starts any other");
+        assert_eq!(super::super::few_at_most(&B12), 116_056);
         let bits = 8.0 * B12.bytes() as f64 / B12.added() as f64;
         assert!(bits < 0.42, "{bits}");
     }

@@ -16,6 +16,9 @@ pub use batch::{Portion, Reserved};
 pub use covey_store::BatchName;
 pub use disk::DiskStock;
 
+/// How often [`silent::few_at_most`] OTs are made without an extension: then they have sent as much as its start.
+pub const FEW_TIMES: usize = 2;
+
 /// One party's side of the OTs of both directions. Not `Debug`.
 pub struct Stock {
     me: usize,
@@ -37,7 +40,7 @@ struct Direction<S> {
 }
 
 /// Bytes that making `wanted` OTs from nothing sends, by sending party, if the OTs of direction d have the sizes of `parameters[d]`.
-/// `wanted` is by sender. However many fills it is done in, it is the same.
+/// `wanted` is by sender. However many fills it is done in, it is the same, unless the stock expects few.
 pub fn cold_bytes(parameters: [Parameters; 2], wanted: [u64; 2]) -> [u64; 2] {
     both_directions(parameters, wanted, silent::cold_bytes)
 }
@@ -165,8 +168,11 @@ impl<S: Side> Direction<S> {
     /// How many to make without an extension where so many are missing, if that pays: all that are expected.
     fn few(&self, missing: usize) -> Option<usize> {
         let expected = self.expected.saturating_sub(self.blocks.left() as u64) as usize;
-        let pays = self.few.saturating_add(missing.max(expected)) <= silent::few_at_most(&self.parameters);
-        (self.expected > 0 && pays && !self.begun()).then_some(missing.max(expected))
+        // Messages of one length are of one number.
+        let count = missing.max(expected).next_multiple_of(8);
+        let most = silent::few_at_most(&self.parameters);
+        let pays = count <= most && self.few + count <= FEW_TIMES * most;
+        (self.expected > 0 && pays && !self.begun()).then_some(count)
     }
 
     /// Bytes that [`Direction::fill`] sends: by the sender of the OTs, by their receiver.

@@ -100,14 +100,23 @@ fn filled_in_steps_taken_in_order_counted_and_metered() {
     assert_eq!(zero.0.fits(&one.0) as u64, used[0] + used[1]);
 }
 
-/// Few OTs are made without an extension, all that are expected at once, until they are more than an extension starts with.
+/// Few OTs are made without an extension, all that are expected at once, until they sent as much as an extension's start.
 #[test]
 fn few_that_are_expected_are_made_without_an_extension() {
     let most = silent::few_at_most(&SMALL) as u64;
-    assert!((100..5000).contains(&most), "{most}");
+    assert!((200..5000).contains(&most), "{most}");
     // What is expected, wanted, and taken at once; by P1 as the sender of a third.
-    let steps: [(u64, u64, usize); 6] =
-        [(90, 10, 60), (0, 30, 30), (7, 7, 7), (most - 97, 5, 5), (1, most, 600), (most, most + 900, 900)];
+    assert_eq!((most % 24, stock::FEW_TIMES), (0, 2), "numbers that serve this test");
+    let rest = most - 120;
+    let steps: [(u64, u64, usize); 7] = [
+        (96, 10, 72),
+        (0, 24, 24),
+        (24, 24, 24),
+        (most, 6, most as usize),
+        (rest, 6, 6),
+        (1, most, 600),
+        (most, most + 900, 900),
+    ];
     let run = |me: usize| {
         move |channel: &mut dyn Channel| {
             let (mut stock, mut taken, mut planned, mut left) = (fresh(me), Taken::default(), Vec::new(), Vec::new());
@@ -128,9 +137,9 @@ fn few_that_are_expected_are_made_without_an_extension() {
     let (zero, one, sent) = both(run(0), run(1));
     assert_eq!((&zero.1, &zero.2), (&one.1, &one.2));
     assert_eq!(sent, [0, 1].map(|party| zero.1.iter().map(|bytes| bytes[party]).sum::<u64>()), "as planned");
-    assert_eq!(zero.1[0], stock::expected_bytes([SMALL; 2], [90, 30]));
-    assert_eq!(zero.2[..4], [90, 30, 7, most - 97], "as many as were expected");
-    assert!(zero.2[4] >= most + 500, "an extension");
+    assert_eq!(zero.1[0], stock::expected_bytes([SMALL; 2], [96, 32]));
+    assert_eq!(zero.2[..5], [96, 24, 24, most, rest], "as many as were expected");
+    assert!(zero.2[5] >= most + 500, "an extension");
     let used = steps.iter().map(|step| step.2 + step.2 / 3).sum::<usize>();
     assert_eq!(zero.0.fits(&one.0), used);
     // A stock that expects nothing, or much, begins with an extension.

@@ -1,6 +1,7 @@
 //! The client's half: sharing inputs, receiving results, and sharing weights ahead of any session.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use covey_kernels::elementwise;
 use covey_ring::{Ring, Tensor, Word};
@@ -105,6 +106,10 @@ impl<W: Word> Served for Quad<W> {
 
     /// What combines the openings of wide products.
     const DRAWS_LASTING: bool = true;
+
+    fn weights_spent(&self) -> Option<Arc<AtomicBool>> {
+        Some(self.challenge.spent())
+    }
 
     fn kept_runs(&mut self) -> Option<&mut dyn KeptRuns> {
         Some(&mut self.party)

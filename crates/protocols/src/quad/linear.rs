@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use covey_kernels::{Chunk, LinearWeight, Part, elementwise, filled};
 use covey_ring::{Ring, Word};
 
+use super::challenge::Challenge;
 use super::folding::{self, Folded, FoldedMap, FoldedProduct, Source};
 use super::matmul::{Operand, negated, pairs, sum_of_products};
 use super::share::{Arith, Role};
@@ -35,10 +36,10 @@ pub struct Weight<W> {
     geometry: Geometry,
     kind: WeightKind,
     kernel: LinearWeight<W>,
-    /// Of a stored weight: what combinations of its columns are computed from, the keys that those combinations have in all sessions, and
-    /// the ones that were computed last.
+    /// Of a stored weight: what combinations of its columns are computed from, what they are drawn from in all sessions, and the ones that
+    /// were computed last.
     source: Option<Source<W>>,
-    keys: DrawKeys,
+    challenge: Arc<Challenge>,
     folded: Mutex<Option<Arc<Folded<W>>>>,
 }
 
@@ -48,7 +49,7 @@ impl<W: Word> Weight<W> {
         source: WeightOf<Quad<W>>,
         geometry: Geometry,
         placement: Placement,
-        keys: DrawKeys,
+        challenge: Arc<Challenge>,
     ) -> Result<Self> {
         let kind = source.kind();
         source.check(&geometry)?;
@@ -71,7 +72,7 @@ impl<W: Word> Weight<W> {
         };
         let kernel = geometry.kernel(parts, placement);
         let source = kept.map(|source| source.beside(&kernel));
-        Ok(Weight { kernel, geometry, kind, source, keys, folded: Mutex::new(None) })
+        Ok(Weight { kernel, geometry, kind, source, challenge, folded: Mutex::new(None) })
     }
 
     fn public(&self) -> bool {
@@ -126,7 +127,7 @@ impl<W: Word> Linear for Quad<W> {
             WeightSource::Public(value) => self.note_public_parameter(value),
             WeightSource::Shared(_) | WeightSource::Computed(_) => {}
         }
-        Weight::new(self.party.role, source, geometry, placement, self.party.runs.lasting().clone())
+        Weight::new(self.party.role, source, geometry, placement, self.challenge.clone())
     }
 
     fn on_gpu(&self, weight: &Weight<W>) -> bool {
@@ -233,7 +234,7 @@ impl<W: Word> Quad<W> {
         let left = epilogue.relu.filter(|_| relu.is_none());
         let scale = epilogue.scale();
         // All maps of a sum were prepared in one session.
-        let keys = self.party.runs.lasting_for(&weight.keys).clone();
+        let keys = self.party.runs.lasting_for(&weight.challenge.keys).clone();
         let folded = |term: &TermOf<Self>| term.weight.folded(role, batch, &keys);
         let folded: Option<Vec<_>> = if opens { terms.iter().map(folded).collect() } else { None };
         let inputs: Vec<_> =
@@ -289,6 +290,7 @@ impl<W: Word> Quad<W> {
                 sums.iter_mut().zip(&others).for_each(|(sum, other)| elementwise::add_assign(sum, other));
             }
             let ring = self.opened_ring(epilogue.truncate, relu);
+            self.transcript.is_challenged(&weight.challenge);
             self.verify_folded(sums, ring)?;
             return composed::then_relu(self, out, left);
         }

@@ -9,6 +9,7 @@
 mod audit;
 mod bits;
 mod borrow;
+mod challenge;
 mod checks;
 mod client;
 mod comparison;
@@ -37,6 +38,8 @@ mod truncate;
 mod turned;
 mod verdict;
 
+use std::sync::Arc;
+
 use covey_kernels::Buffer;
 use covey_ring::{Ring, Tensor, Word};
 
@@ -49,6 +52,7 @@ use crate::api::{Checked, Phase, ProtocolError, Result, Session};
 use crate::components::Additive;
 use crate::party::{Party, PartyRole, session_of_party};
 use crate::randomness::SessionKeys;
+use challenge::Challenge;
 use transcript::{Digests, Transcript};
 use verdict::{Check, Finding};
 
@@ -82,6 +86,8 @@ pub struct Quad<W> {
     party: Party<W, Role>,
     /// What is to be compared before anything is opened.
     transcript: Transcript,
+    /// Of weights that are prepared here.
+    challenge: Arc<Challenge>,
 }
 
 impl PartyRole for Role {
@@ -91,7 +97,8 @@ impl PartyRole for Role {
 
 impl<W: Word> Quad<W> {
     fn new(party: Party<W, Role>) -> Self {
-        Quad { party, transcript: Transcript::new("session") }
+        let challenge = Arc::new(Challenge::new(party.runs.lasting().clone()));
+        Quad { party, transcript: Transcript::new("session"), challenge }
     }
 
     /// Whether anything is opened in this run.

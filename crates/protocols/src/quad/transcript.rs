@@ -7,6 +7,7 @@ use covey_kernels::compress::{BLOCK, HASHED, KEY, compress};
 use covey_kernels::packing;
 use covey_ring::Ring;
 
+use super::challenge::Challenge;
 use super::share::Role;
 use super::{GROUPS, by_slot};
 use crate::randomness::{DrawPosition, Generators};
@@ -190,6 +191,8 @@ pub(super) struct Transcript {
 /// What ran under one node.
 pub(super) struct Layer {
     pub name: String,
+    /// What combines an opening in it.
+    pub challenge: Option<Arc<Challenge>>,
     lines: [Option<Box<Hasher>>; Line::COUNT],
 }
 
@@ -203,7 +206,17 @@ impl Transcript {
 
     /// What follows belongs to `name`.
     pub fn enter(&mut self, name: &str) {
-        self.layers.push(Layer { name: name.to_string(), lines: Default::default() });
+        self.layers.push(Layer { name: name.to_string(), challenge: None, lines: Default::default() });
+    }
+
+    /// What follows of the layer is an opening that is combined by this.
+    pub fn is_challenged(&mut self, by: &Arc<Challenge>) {
+        self.layers.last_mut().expect("there is one").challenge = Some(by.clone());
+    }
+
+    /// What combines an opening, layer after layer.
+    pub fn challenges(&self) -> Vec<Option<Arc<Challenge>>> {
+        self.layers.iter().map(|layer| layer.challenge.clone()).collect()
     }
 
     /// Adds a tile. Tiles of a gate come in their order.

@@ -9,8 +9,11 @@
 //! That there is a difference, and in which layer the first one is, follows from what the cheater did and from no secret: P3 names the
 //! first layer in which either of P1 and P2 differs, and not which of them.
 
+use std::sync::Arc;
+
 use covey_kernels::constant_time::equal_bytes;
 
+use super::challenge::Challenge;
 use super::share::Role;
 use super::tampering::{Check as Tested, is_done};
 use super::transcript::{COMPUTED, DIGEST, GIVEN, Line, Transcript};
@@ -51,6 +54,8 @@ pub(super) struct Check {
     /// Digests by line, layer after layer.
     given: [Vec<u8>; GIVEN.len()],
     computed: [Vec<u8>; COMPUTED.len()],
+    /// What combines an opening, layer after layer.
+    challenges: Vec<Option<Arc<Challenge>>>,
     own: Verdict,
     /// By sender: what it told this party, and what the others say it told them.
     told: [[Verdict; PARTIES]; PARTIES],
@@ -103,6 +108,7 @@ impl Check {
             me,
             given: GIVEN.map(|line| transcript.line(line)),
             computed: COMPUTED.map(|line| transcript.line(line)),
+            challenges: transcript.challenges(),
             own: WELL,
             told: [[WELL; PARTIES]; PARTIES],
         }
@@ -194,13 +200,15 @@ impl Machine for Check {
                 }
             }
             DIGESTS_OF_COMPUTED => {
-                let layer = COMPUTED
+                let layers: Vec<usize> = COMPUTED
                     .iter()
                     .zip(&self.computed)
                     .filter(|(line, _)| is_done(Tested::of(**line)))
                     .filter_map(|(line, own)| difference(own, inbox.bytes(line.ends()[0], own.len())))
-                    .min();
-                if let Some(layer) = layer.filter(|_| self.own == WELL) {
+                    .collect();
+                // Of each line: where an earlier layer differs, a later one says nothing of what combines it.
+                layers.iter().filter_map(|&layer| self.challenges[layer].as_ref()).for_each(|by| by.spend());
+                if let Some(layer) = layers.into_iter().min().filter(|_| self.own == WELL) {
                     self.own = verdict(OPENED, layer);
                 }
             }

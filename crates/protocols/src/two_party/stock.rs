@@ -35,8 +35,8 @@ pub trait Stock: Send {
     fn take(&mut self, sent: usize, received: usize) -> Result<(Sent<'_>, Received<'_>)>;
 }
 
-/// The sizes of silent extension. However many times a stock is filled, it sends the same for the same number of OTs, so that the
-/// number that a run uses up says what making them costs; that takes one set of sizes for all runs. This one makes 4.6 million OTs an
+/// The sizes of silent extension. A stock that expects what a run uses up sends the same for the same number of OTs, in however many
+/// fills, so that this number says what making them costs; that takes one set of sizes for all runs. This one makes 4.6 million OTs an
 /// iteration for 0.42 bits each.
 pub const PARAMETERS: Parameters = B12;
 
@@ -112,7 +112,7 @@ pub(super) fn cost(ot_count: &OtCount) -> Cost {
 pub(super) fn memory(used: u64, more: u64, part: u64) -> Option<u64> {
     let made = |count: u64| silent::extend_count(&PARAMETERS, false, count as usize) as u64;
     let parts = (0..more.div_ceil(part.max(1))).map(|number| (used + number * part, (more - number * part).min(part)));
-    let extended = |gone: u64| gone.saturating_sub(silent::few_at_most(&PARAMETERS) as u64);
+    let extended = |gone: u64| gone.saturating_sub((stock::FEW_TIMES * silent::few_at_most(&PARAMETERS)) as u64);
     let filled = parts.filter(|&(gone, wanted)| made(gone + wanted) > made(extended(gone)));
     // What starts the next extension is cut off the end of what the last one made, and copied.
     filled
@@ -188,7 +188,8 @@ mod tests {
     #[test]
     fn memory_holds_what_is_filled() {
         let (part, block) = (1 << 24, Block::BYTES as u64);
-        let few_at_most = silent::few_at_most(&PARAMETERS) as u64;
+        let most = silent::few_at_most(&PARAMETERS) as u64;
+        let few_at_most = stock::FEW_TIMES as u64 * most;
         for expects in [true, false] {
             let (mut few, mut begun, mut left, mut used) = (0, false, 0, 0);
             let mut made_few = 0;
@@ -198,7 +199,7 @@ mod tests {
                     let wanted = rest.min(part);
                     if left < wanted {
                         let due = rest - left;
-                        if expects && !begun && few + due <= few_at_most {
+                        if expects && !begun && due <= most && few + due <= few_at_most {
                             (few, left, made_few) = (few + due, left + due, made_few + 1);
                         } else {
                             left += silent::extend_count(&PARAMETERS, begun, (wanted - left) as usize) as u64;
