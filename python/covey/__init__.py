@@ -9,14 +9,14 @@ machines.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from covey import _interrupt
 
 _interrupt.starting()  # before all that takes time to import
 
 # ruff: noqa: E402
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from covey._version import __version__
 
 if TYPE_CHECKING:

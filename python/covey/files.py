@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from covey import _interrupt
 from covey.interrupts import uninterrupted
 
 Writer = Callable[[BinaryIO], object]
@@ -21,6 +22,7 @@ def write_whole(files: Mapping[Path, Writer], modes: Mapping[Path, int] | None =
     `filename` is one of `files`.
     """
     modes = modes or {}
+    _interrupt.untidy()
     # Known before they exist: whatever interrupts us, what is there is found again.
     temporaries = {path: path.with_name(f".{path.name}.{secrets.token_hex(6)}") for path in files}
     placed: list[Path] = []

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from covey import _core, reference
+from covey import _core, _interrupt, reference
 from covey._proto import program_pb2 as pb
 from covey.clear import run_clear
 from covey.closeness import relative_error
@@ -52,6 +52,7 @@ def opened(model: Model, weights: bytes | None = None) -> Model:
     content, digest = program_file(program, program.name)
     whole = _core.Program(content)
     if weights is None:
+        _interrupt.untidy()
         with TemporaryDirectory(prefix="covey-") as folder:
             path = Path(folder) / "weights.safetensors"
             model.need_weights().write(path)

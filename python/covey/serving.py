@@ -23,10 +23,11 @@ def serve(
     until_stdin_closes: bool = False,
 ) -> None:
     """Serve until interrupted."""
-    from covey import _core
+    from covey import _core, _interrupt
 
     if threads is not None:
         _core.check_threads(threads)
+    _interrupt.serving()  # at SIGHUP the runtime reads the configuration again
     # A service manager's way of asking: take leave of the peers, as for Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if until_stdin_closes:

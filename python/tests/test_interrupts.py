@@ -144,6 +144,67 @@ def test_ctrl_c_at_every_line_of_starting_and_ending(tmp_path: Path, monkeypatch
     assert line > 100
 
 
+def test_sigterm_while_ctrl_c_is_ignored_ends_the_command_and_not_what_it_forks(tmp_path: Path) -> None:
+    """Scripts start jobs in the background so. It comes where Ctrl-C would wait."""
+    script = tmp_path / "covey"
+    script.write_text(
+        "import os, signal\nfrom covey import cli\nfrom covey.interrupts import uninterrupted\n"
+        "def run():\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n        signal.raise_signal(signal.SIGTERM)\n        os._exit(0)\n"
+        "    print(os.waitpid(child, 0)[1], flush=True)\n"
+        "    with uninterrupted():\n        signal.raise_signal(signal.SIGTERM)\n        print('whole', flush=True)\n"
+        "    print('too far')\n"
+        "cli._run = run\ncli.main()\n"
+    )
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, script]
+    done = subprocess.run(ignoring, capture_output=True, text=True, timeout=15, env=environment())
+    assert (done.returncode, done.stdout, done.stderr) == (143, "15\nwhole\n", "error: terminated\n")
+
+
+def test_programs_that_import_the_package_keep_their_signals() -> None:
+    code = (
+        "import signal, covey\nfrom covey import _interrupt\n_interrupt.running()\n"
+        "print([signal.getsignal(n).value for n in (signal.SIGTERM, signal.SIGHUP)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
+    assert done.stdout == "[0, 0]\n"
+
+
+def test_nothing_is_imported_before_ctrl_c_is_handled(tmp_path: Path) -> None:
+    script = tmp_path / "covey"
+    script.write_text(
+        "import os, signal, sys\nbefore = set(sys.modules)\n"
+        "def handled(*call):\n    print(*sorted(set(sys.modules) - before), flush=True)\n    os._exit(0)\n"
+        "signal.signal = handled\nimport covey\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=environment(), preexec_fn=hear_interrupts
+    )
+    assert done.stdout == "__future__ covey covey._interrupt\n"
+
+
+@pytest.mark.parametrize("untidy", [False, True])
+def test_a_second_ctrl_c_ends_a_long_import_at_once(tmp_path: Path, untidy: bool) -> None:
+    (tmp_path / "struck.py").write_text(
+        "import signal, time\nsignal.raise_signal(signal.SIGINT)\nsignal.raise_signal(signal.SIGINT)\n"
+        "time.sleep(0.2)\nprint('whole', flush=True)\n"
+    )
+    script = tmp_path / "covey"
+    script.write_text(
+        "import time\nfrom covey import _interrupt, cli\n"
+        f"if {untidy}:\n    _interrupt.untidy()\n"
+        "def run():\n    import struck\n    time.sleep(20)\n"
+        "cli._run = run\ncli.main()\n"
+    )
+    call = [sys.executable, script]
+    done = subprocess.run(
+        call, capture_output=True, text=True, timeout=15, env=environment(), preexec_fn=hear_interrupts
+    )
+    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+    assert done.stdout == ("whole\n" if untidy else "")
+
+
 def test_ctrl_c_waits_until_a_module_is_imported(tmp_path: Path) -> None:
     (tmp_path / "struck.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\nwhole = True\n")
     script = tmp_path / "covey"

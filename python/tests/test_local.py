@@ -282,14 +282,18 @@ def test_a_party_takes_leave_when_asked(tmp_path: Path, command: str, how: signa
         assert err.splitlines()[-1] == "stopped"
 
 
-def test_interrupting_ends_everything(digits: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")],
+)
+def test_interrupting_ends_everything(digits: Path, tmp_path: Path, how: int, code: int, word: str) -> None:
     call = [sys.executable, "-m", "covey", "run", str(digits), "--local", "--input", str(DIGITS / "test-images.npy")]
     with started(call, TMPDIR=str(tmp_path)) as running:
         wait_until(lambda: any(tmp_path.glob("covey-*/*/state")), 30)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(how)
         _, err = running.communicate(timeout=20)
-        assert running.returncode == 130, err
-        assert err.splitlines()[-1] == "error: interrupted"
+        assert running.returncode == code, err
+        assert err.splitlines()[-1] == f"error: {word}"
     assert not list(tmp_path.glob("covey-*"))
 
 

@@ -14,7 +14,7 @@ import onnx
 from blake3 import blake3
 
 import covey
-from covey import models
+from covey import _interrupt, models
 from covey.client import Progress
 from covey.compiled import Compiled
 from covey.compiled import compile as compile_model
@@ -88,6 +88,7 @@ def kept_as(
 
 
 def _make(spec: models.Spec, compiled: Compile, folder: Path, place: Path, progress: Progress) -> None:
+    _interrupt.untidy()
     temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     try:
         files = Kept.under(temporary)

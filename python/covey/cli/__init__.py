@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
@@ -78,15 +79,14 @@ def _root(
 
 
 def main() -> NoReturn:
-    """Run the command: exit code 0, 1 with one line on stderr, 2 for a wrong call, 130 when interrupted."""
+    """Run the command: exit code 0, 1 with one line on stderr, 2 for a wrong call, 128 more than a signal."""
     try:
         _interrupt.running()
         announce()
         _run()
     except KeyboardInterrupt:  # wherever it struck, the handlers below included
         _interrupt.ending()
-        complain("interrupted")
-        sys.exit(_interrupt.CODE)
+        sys.exit(_interrupted())
     finally:
         _interrupt.ending()
 
@@ -99,8 +99,15 @@ def _run() -> NoReturn:
     except Exception as error:
         sys.exit(explain_error(error))
     if code == 130:  # the parser's own way of saying that Ctrl-C was pressed
-        complain("interrupted")
+        code = _interrupted()
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupted() -> int:
+    """Say what ended the command; the exit code."""
+    with suppress(OSError):  # the terminal may be gone
+        complain(_interrupt.word())
+    return _interrupt.code()
 
 
 def explain_error(error: Exception) -> int:
@@ -111,8 +118,7 @@ def explain_error(error: Exception) -> int:
         complain(str(error))
         return 1
     if isinstance(error, typer.Abort) or isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
-        complain("interrupted")
-        return 130
+        return _interrupted()
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # a wrong call, as the parser reports it
         context = getattr(error, "ctx", None)
         name = context.command_path if context is not None else "covey"
