@@ -32,6 +32,7 @@ from covey.ops.scalar import CLIP, Scalar
 from covey.passes import rewrite
 from covey.passes.compared_inputs import measure_needed_bits, round_thresholds
 from covey.passes.enforced_ranges import enforce_ranges as put_in_ranges
+from covey.passes.missing_values import heeds_missing
 from covey.passes.scale_choice import Choice
 from covey.passes.winograd import matching, write_winograd, written
 from covey.passes.winograd_choice import send_less
@@ -285,6 +286,7 @@ def prepare(
     graph, errors = examine(path_or_model, name, example_inputs)
     if not errors:
         declare(graph, carry or {})
+        heeds = heeds_missing(graph)
         errors = rewrite(graph, keep_bn=keep_bn, drop_channels=drop_channels, hidden=hide_features, missing=missing)
     if errors:
         raise _with_count(errors)
@@ -293,7 +295,7 @@ def prepare(
         write_winograd(graph, matching(graph, patterns) if isinstance(patterns, str) else patterns)
     if calibration is None and input_range is None and example_inputs is not None:
         calibration = _by_name(example_inputs, graph)
-    samples = data.read_samples(calibration, graph, missing=missing) if calibration is not None else None
+    samples = data.read_samples(calibration, graph, missing=missing, heeds=heeds) if calibration is not None else None
     ranges, sources = _input_ranges(graph, input_range, samples)
     if is_sklearn(path_or_model):
         check_results(path_or_model, graph, samples or data.drawn(graph, ranges), missing)

@@ -24,15 +24,17 @@ Ranges: TypeAlias = "tuple[float, float] | Sequence[float] | Mapping[str, tuple[
 """One range for all inputs, or ranges by input name."""
 
 
-def read_samples(source: Data, graph: Graph, what: str = "calibration", missing: int | None = None) -> dict[str, Array]:
+def read_samples(
+    source: Data, graph: Graph, what: str = "calibration", missing: int | None = None, *, heeds: bool = False
+) -> dict[str, Array]:
     """Samples for every input of a graph as float64 [N, ..]. Raises `DataError` naming what is wrong.
 
-    `missing` takes the place of NaN.
+    `missing` takes the place of NaN; `heeds` says that the network would make use of such a number.
     """
     arrays = load_arrays(source, graph.inputs, what)
     if missing is not None:
         arrays = {name: _filled(array, missing, name, what) for name, array in arrays.items()}
-    checked = {name: _check(arrays[name], graph, graph.values[name], what) for name in graph.inputs}
+    checked = {name: _check(arrays[name], graph, graph.values[name], what, heeds) for name in graph.inputs}
     counts = {name: len(array) for name, array in checked.items()}
     if len(set(counts.values())) > 1:
         raise DataError(f"{what} data has different numbers of samples ({counts}): give the same number for each input")
@@ -151,7 +153,7 @@ def check_within(samples: Mapping[str, Array], ranges: Mapping[str, tuple[float,
             )
 
 
-def _check(array: Any, graph: Graph, value: Value, what: str) -> Array:
+def _check(array: Any, graph: Graph, value: Value, what: str, heeds: bool) -> Array:
     if not isinstance(array, np.ndarray):
         raise DataError(f"{what} data for '{value.name}' is a {type(array).__name__}: give a NumPy array")
     if array.dtype.kind not in "fiub":
@@ -164,10 +166,10 @@ def _check(array: Any, graph: Graph, value: Value, what: str) -> Array:
     floats = array.astype(np.float64)
     if not np.isfinite(floats).all():
         place = np.argwhere(~np.isfinite(floats))[0]
-        or_name = ", or name a number that stands for it (missing)" if np.isnan(floats[tuple(place)]) else ""
+        named = np.isnan(floats[tuple(place)]) and heeds
         raise DataError(
             f"{what} data for '{value.name}' holds {floats[tuple(place)]} at {place.tolist()}: clean the data first"
-            f"{or_name}"
+            + (", or name a number that stands for it with `covey compile --missing`" if named else "")
         )
     classes = graph.classes.get(value.name)
     if classes is not None:

@@ -34,6 +34,9 @@ GUARD_BITS = 2
 MOST_WRAPS = 2.0**-10
 """The most elements of an inference that probabilistic shifts may make wrap around, on average (docs/trio.md)."""
 
+INPUT = "Input"
+"""The operator that errors about an input's declared range name."""
+
 MOST_SCALE = 62
 """The most fractional bits that a program's value may have."""
 
@@ -483,7 +486,7 @@ class Lowering:
         """An input of the program, whose range is `ends`."""
         # Nobody enforces the range of what is carried from run to run.
         calibrated = name in self.graph.carried and self.magnitudes is not None
-        self._check(name, "Input", interval.magnitude, scale, calibrated)
+        self._check(name, INPUT, interval.magnitude, scale, calibrated)
         lowered = self._new_value(
             name,
             shape,

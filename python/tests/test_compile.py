@@ -205,6 +205,11 @@ def test_an_index_is_bounded_by_the_number_of_classes_not_by_the_calibration_dat
     assert (bound.bits, bound.source) == (6, pb.Bound.PROVED)
 
 
+def test_a_declared_range_that_does_not_fit_is_at_fault_itself() -> None:
+    with pytest.raises(covey.DoesNotFitError, match="it would fit with a smaller --input-range$"):
+        covey.compile(builders.single("Relu", ["N", 4], {}), input_range=(0, 1e300))
+
+
 def test_the_input_range_of_calibration_data_is_widened(proto: onnx.ModelProto) -> None:
     data = np.random.default_rng(1).random((8, 1, 8, 8))
     entry = covey.compile(proto, calibration=data).report["inputs"][0]

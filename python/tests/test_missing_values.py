@@ -107,12 +107,14 @@ def test_refusals() -> None:
         (proto, {"calibration": data, "missing": 2}, "holds 3, and missing is 2: let a larger number"),
         (proto, {"input_range": (-200, 200), "missing": MISSING}, "may be up to 200: let a larger number"),
         (proto, {"calibration": data, "missing": 100.5}, "missing is 100.5: give a whole number"),
-        (proto, {"calibration": data}, "holds nan.*missing"),
+        (proto, {"calibration": data}, "holds nan.*with `covey compile --missing`"),
     ]
     for model, options, message in cases:
         with pytest.raises(covey.CoveyError, match=message) as caught:
             covey.compile(model, **options)
         assert "\n" not in str(caught.value)
+    with pytest.raises(covey.DataError, match=r"holds nan at \[0, 0\]: clean the data first$"):
+        covey.compile(layer, calibration=np.full((2, 4), np.nan))
 
 
 # scikit-learn

@@ -22,6 +22,11 @@ from covey.ops.trees import Below
 from covey.ops.where import Where
 
 
+def heeds_missing(graph: Graph) -> bool:
+    """Whether a network, as it was imported, may take a number for what is missing."""
+    return any(isinstance(node.op, FillIn | Below) for node in graph.nodes)
+
+
 def fill_in(graph: Graph, missing: int | None) -> None:
     """Let imputers do so; without a number for missing features nothing is to be filled in."""
     for node in list(graph.nodes):

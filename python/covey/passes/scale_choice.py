@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from covey.errors import DoesNotFitError
 from covey.ir import Graph
-from covey.lowering import Division, Lowering, Settings
+from covey.lowering import INPUT, Division, Lowering, Settings
 from covey.passes.truncation_placement import place_truncations
 
 
@@ -114,7 +114,9 @@ def choose(
             continue
         remedies.append(f"--scale {fractional}" if ring in rings else f"--ring {ring} --scale {fractional}")
         break
-    if magnitudes is None:
+    if refusal.op == INPUT:  # which stays declared, whatever samples there are
+        remedies.append("a smaller --input-range")
+    elif magnitudes is None:
         remedies.append("--calibration data.npy, which usually gives far tighter bounds")
     elif not remedies:
         remedies.append("a smaller --input-range, or rescale the model")
