@@ -18,6 +18,9 @@ from covey.errors import CoveyError
 from covey.files import write_whole
 from covey.protocols import PROTOCOLS, of_parties
 
+KINDS = ("peer", "party", "client")
+"""The lists of others that files have."""
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -111,6 +114,7 @@ def pin(
     with _alone(Path(path)):
         document = read(path)
         before = {name: _pin_one(path, document, name, fingerprint, how) for name, fingerprint in fingerprints.items()}
+        _check_distinct(path, document, fingerprints)
         _replace(Path(path), tomlkit.dumps(document))
     return before
 
@@ -156,6 +160,19 @@ def _pin_one(path: str | os.PathLike[str], document: Any, name: str, fingerprint
     return list(dict.fromkeys(gone))
 
 
+def _check_distinct(path: str | os.PathLike[str], document: Any, fingerprints: Mapping[str, str]) -> None:
+    """Refuse what no command would take: a key that two parties, or two clients, have."""
+    for kind in KINDS:
+        owners = [(key, entry.get("name")) for entry in _entries_of(document, kind) for key in _keys_of(entry)]
+        for name, fingerprint in fingerprints.items():
+            others = [owner for key, owner in owners if key == fingerprint and owner != name]
+            if others and (fingerprint, name) in owners:
+                raise CoveyError(
+                    f"'{path}': '{name}' would have the key of '{others[0]}': pin what `covey keys show` prints for "
+                    f"the key of '{name}'"
+                )
+
+
 def _keys_of(entry: Any) -> list[str]:
     if isinstance(several := entry.get("fingerprints"), list):
         return [str(key) for key in several]
@@ -172,8 +189,12 @@ def _set_keys(entry: Any, keys: Sequence[str], several: bool) -> None:
 
 
 def _all_entries(document: Any) -> list[Any]:
-    lists = [document.get(kind) for kind in ("peer", "party", "client")]
-    return [entry for entries in lists if isinstance(entries, list) for entry in entries if isinstance(entry, dict)]
+    return [entry for kind in KINDS for entry in _entries_of(document, kind)]
+
+
+def _entries_of(document: Any, kind: str) -> list[Any]:
+    entries = document.get(kind)
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def _replace(path: Path, text: str) -> None:

@@ -43,6 +43,17 @@ def test_keys_pinned_at_once_are_all_pinned(monkeypatch: pytest.MonkeyPatch, tmp
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_key_is_pinned_for_one(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    path.write_text(f'[client]\nname = "me"\nkey = "me.pem"\n{PARTIES}')
+    config.pin(path, {"beta": KEYS["beta"]})
+    before = path.read_bytes()
+    command.refuses("keys", "pin", path, "alpha", KEYS["beta"], saying="'alpha' would have the key of 'beta'")
+    assert path.read_bytes() == before
+    config.pin(path, {"alpha": KEYS["beta"], "beta": KEYS["alpha"]})
+    assert pinned(path) == {"alpha": KEYS["beta"], "beta": KEYS["alpha"]}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
 def test_a_file_stays_its_owners(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "client.toml"
