@@ -28,7 +28,7 @@ class _State:
     untidy = False
     """Whether ending at once may leave something behind."""
     process = 0
-    """The command's own; forks have its handlers, too."""
+    """The command's; 0 in a program that imports the package."""
 
 
 def is_command() -> bool:
@@ -48,15 +48,17 @@ def word() -> str:
 
 def starting() -> None:
     """Ends the process at Ctrl-C from now on: while the package is imported there is nothing to tidy up."""
-    if is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if not is_command():
+        return
+    _State.process = os.getpid()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
 
 
 def running() -> None:
     """Raises `KeyboardInterrupt` from now on, as usual, and for the other signals unless they are ignored."""
-    if not is_command():
+    if os.getpid() != _State.process:
         return
-    _State.process = os.getpid()
     sys.unraisablehook = _again
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, _raise)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -234,8 +235,6 @@ def device_option(device: str | None, name: str) -> str | None:
 
 def threads_option(threads: int | None, name: str) -> int | None:
     """How many threads each party of a protocol computes on, where it was said. Raises `CoveyError`."""
-    from covey._core import check_threads
-
     if threads is not None:
         if isinstance(threads, bool) or not isinstance(threads, int):
             raise OptionError(f"threads is {threads!r}: use a whole number")
@@ -243,6 +242,13 @@ def threads_option(threads: int | None, name: str) -> int | None:
         if name == "clear":
             raise OptionError("--threads is for private runs: clear computes on one thread")
     return threads
+
+
+def check_threads(count: int) -> None:
+    """Refuse a number of threads that there cannot be. Raises `CoveyError`."""
+    from covey._core import check_threads as check
+
+    check(max(-sys.maxsize, min(count, sys.maxsize)))  # the runtime takes no larger numbers
 
 
 def _of_any_number() -> str:

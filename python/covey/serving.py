@@ -24,9 +24,10 @@ def serve(
 ) -> None:
     """Serve until interrupted."""
     from covey import _core, _interrupt
+    from covey.protocols import check_threads
 
     if threads is not None:
-        _core.check_threads(threads)
+        check_threads(threads)
     _interrupt.serving()  # at SIGHUP the runtime reads the configuration again
     # A service manager's way of asking: take leave of the peers, as for Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,6 +23,7 @@ from onnx import TensorProto, helper
 import covey
 from command import DIGITS, Command
 from covey import _core
+from covey.parties import write_configuration
 
 MODEL = DIGITS / "digits.onnx"
 
@@ -330,10 +335,11 @@ def test_clear_has_no_device(command: Command, digits: Path) -> None:
     command.refuses("run", digits, "--input", x, "--protocol", "clear", "--threads", "2", saying="one thread")
 
 
-@pytest.mark.parametrize("count", ["0", "-1", "1025"])
-def test_impossible_numbers_of_threads_are_refused(command: Command, digits: Path, count: str) -> None:
+@pytest.mark.parametrize("count", ["0", "-1", "1025", "99999999999999999999"])
+def test_impossible_numbers_of_threads_are_refused(command: Command, digits: Path, tmp_path: Path, count: str) -> None:
     call = ["run", digits, "--input", DIGITS / "test-images.npy", "--local"]
     command.refuses(*call, "--threads", count, saying="use 1 to 1024")
+    command.refuses("party", "--config", party_file(tmp_path), "--threads", count, saying="use 1 to 1024")
 
 
 def test_results_do_not_depend_on_threads(command: Command, digits: Path, tmp_path: Path) -> None:
@@ -346,6 +352,11 @@ def test_results_do_not_depend_on_threads(command: Command, digits: Path, tmp_pa
 
 
 # Keys.
+
+
+def party_file(folder: Path) -> Path:
+    """That of alpha, who can start."""
+    return write_configuration(folder, ("alpha", "beta", "gamma"), 1.0)[0].config
 
 
 def test_keys_are_made_shown_and_pinned(command: Command, tmp_path: Path) -> None:
@@ -412,6 +423,36 @@ def test_expiry_is_announced(command: Command, tmp_path: Path) -> None:
     )
     command.succeeds("keys", "new", "later", "--out", tmp_path, "--days", 40)
     assert not command.succeeds("keys", "show", tmp_path / "later.pem").err
+
+
+def test_expired_certificates_say_when_they_expired(command: Command, tmp_path: Path, monkeypatch: Any) -> None:
+    expired = SimpleNamespace(name="alpha", fingerprint="covey:1", expires=1_700_000_000, days_left=-1)
+    config = party_file(tmp_path)
+    monkeypatch.setattr(_core, "Identity", SimpleNamespace(load=lambda file: expired))
+    shown = command.succeeds("keys", "show", tmp_path / "alpha/key.pem").out
+    assert "expires      expired on 2023-11-14\n" in shown
+    findings = json.loads(command("doctor", "--config", config, "--json").out)
+    found = [finding["found"] for finding in findings if finding["what"] == "own certificate"]
+    assert found == ["expired on 2023-11-14: make a new key with `covey keys new`"]
+
+
+def test_doctor_tells_a_daemon_that_is_not_there_from_one_that_does_not_answer(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = party_file(tmp_path)
+    address = tomlkit.parse(path.read_text()).unwrap()["party"]["listen"]
+    path.write_text(re.sub(r"(?m)^timeout = .*", "timeout = 0.5", path.read_text()))
+
+    def found() -> str:
+        findings = json.loads(command("doctor", "--config", path, "--json").out)
+        (line,) = [finding["found"] for finding in findings if finding["what"] == "own daemon"]
+        return str(line)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_core, "own_status", None)  # nobody listens, so that nobody is asked
+        assert found() == "does not serve: start it with `covey party`"
+    with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
+        assert found().startswith("could not be asked: alpha: cannot be reached")
 
 
 def test_damaged_keys_are_refused(command: Command, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from covey._version import __version__
 from covey.cli import console, holdings
-from covey.cli.keys import EXPIRY_WARNING_DAYS
+from covey.cli.keys import EXPIRY_WARNING_DAYS, expiry
 from covey.cli.options import Json
 from covey.parties import machine_memory, processors
 
@@ -126,7 +126,7 @@ def _configuration(path: Path) -> list[Finding]:
         identity = _core.Identity.load(path.parent / key)
     except CoveyError as error:
         return [Finding("own key", str(error), "error")]
-    findings.append(_certificate("own certificate", identity.days_left))
+    findings.append(_certificate("own certificate", identity.days_left, f"expired on {expiry(identity):%Y-%m-%d}"))
     return findings + (_around_party(path) if is_party else _around_client(path))
 
 
@@ -183,8 +183,6 @@ def _program(program: dict[str, Any]) -> list[Finding]:
 
 def _around_party(path: Path) -> list[Finding]:
     """What the party's own daemon and the other parties say; what its state folder holds where it does not serve."""
-    import json
-
     from covey import _core
     from covey.errors import CoveyError
 
@@ -197,20 +195,30 @@ def _around_party(path: Path) -> list[Finding]:
             if trip is not None:
                 findings.append(Finding(f"{answer['name']}: round trip", f"{trip:.3g} ms"))
     folder = Path(_core.state_folder(os.fspath(path)))
+    status = None
     try:
-        status = json.loads(_core.own_status(os.fspath(path)))
-        findings.append(Finding("own daemon", f"serves, {status['sessions']} sessions"))
-        for problem in status["problems"]:
-            findings.append(Finding("own daemon", problem["what"], "error" if problem["grave"] else "warning"))
-    except CoveyError:
-        findings.append(Finding("own daemon", "does not serve: start it with `covey party`", "warning"))
+        status = holdings.own_status(path)
+    except CoveyError as error:
+        findings.append(Finding("own daemon", f"could not be asked: {error}", "error"))
+    else:
+        findings += _own_daemon(status)
     try:
-        usage, problems = holdings.host_usage(path, folder)
+        usage, problems = holdings.host_usage(status, folder)
         findings += [Finding("state folder", problem, "warning") for problem in problems]
         findings += _usage(usage)
     except CoveyError as error:
         findings.append(Finding("state folder", str(error), "warning"))
     return findings
+
+
+def _own_daemon(status: dict[str, Any] | None) -> list[Finding]:
+    if status is None:
+        return [Finding("own daemon", "does not serve: start it with `covey party`", "warning")]
+    problems = [
+        Finding("own daemon", problem["what"], "error" if problem["grave"] else "warning")
+        for problem in status["problems"]
+    ]
+    return [Finding("own daemon", f"serves, {status['sessions']} sessions"), *problems]
 
 
 def _usage(entries: Iterable[dict[str, Any]]) -> list[Finding]:
@@ -256,9 +264,9 @@ def _party(answer: dict[str, Any], asked_by_party: bool = False) -> list[Finding
     return findings
 
 
-def _certificate(what: str, days: int) -> Finding:
+def _certificate(what: str, days: int, expired: str = "has expired") -> Finding:
     if days < 0:
-        return Finding(what, f"expired {-days} days ago: make a new key with `covey keys new`", "error")
+        return Finding(what, f"{expired}: make a new key with `covey keys new`", "error")
     if days < EXPIRY_WARNING_DAYS:
         return Finding(what, f"expires in {days} days: make a new key with `covey keys new` soon", "warning")
     return Finding(what, f"valid for {days} days")

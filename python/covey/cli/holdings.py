@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -62,23 +63,46 @@ def usage(config: Path | None, state: Path | None) -> list[dict[str, Any]]:
             for answer in answers
             for entry in answer.get("status", {}).get("usage", [])
         ]
-    entries, problems = host_usage(config, folder)
+    status = None
+    try:
+        status = own_status(config) if config is not None else None
+    except CoveyError as error:
+        console.warn(f"the daemon could not be asked: {error}")
+    entries, problems = host_usage(status, folder)
     for problem in problems:
         console.warn(problem)
     return entries
 
 
-def host_usage(config: Path | None, folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The same on a party's host, from its daemon or else from its state folder; and what cannot be read there."""
+def own_status(config: Path) -> dict[str, Any] | None:
+    """What the daemon of a party's file says; none where it does not serve. Raises `CoveyError`."""
+    from covey import _core
+    from covey.config import read
+
+    if not _listens(str(read(config)["party"].get("listen"))):
+        return None
+    status: dict[str, Any] = json.loads(_core.own_status(os.fspath(config)))
+    return status
+
+
+def _listens(address: str) -> bool:
+    """Whether anybody takes connections at an address of this machine, as far as can be told."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+    except ConnectionRefusedError:
+        return False
+    except (OSError, ValueError, OverflowError):
+        pass  # asking the daemon says what it is
+    return True
+
+
+def host_usage(status: dict[str, Any] | None, folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The same on a party's host, as its daemon says or else its state folder; and what cannot be read there."""
     from covey import _core
 
-    if config is not None:
-        try:
-            status = json.loads(_core.own_status(os.fspath(config)))
-        except CoveyError:
-            pass  # it does not serve
-        else:
-            return _with_stocks(status["name"], status["usage"], status["stores"]), []
+    if status is not None:
+        return _with_stocks(status["name"], status["usage"], status["stores"]), []
     found = json.loads(_core.look(os.fspath(folder)))
     return _with_stocks("", found["usage"], found["stores"]), found["problems"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,14 +42,19 @@ def show(
     from covey import _core
 
     identity = _core.Identity.load(file)
-    expires = datetime.datetime.fromtimestamp(identity.expires, datetime.timezone.utc)
+    expires = expiry(identity)
     if as_json:
         entry = {"name": identity.name, "fingerprint": identity.fingerprint, "expires": expires.isoformat()}
         console.print_json({**entry, "days_left": identity.days_left})
         return
     console.say(f"name         {identity.name}")
     console.say(f"fingerprint  {identity.fingerprint}")
-    console.say(f"expires      {expires:%Y-%m-%d} (in {identity.days_left} days)")
+    when = (
+        f"expired on {expires:%Y-%m-%d}"
+        if identity.days_left < 0
+        else f"{expires:%Y-%m-%d} (in {identity.days_left} days)"
+    )
+    console.say(f"expires      {when}")
     warn_of_expiry(f"the certificate of '{identity.name}'", identity.days_left)
 
 
@@ -92,6 +97,11 @@ def key_file(name: str, folder: Path) -> Path:
     if Path(name).name != name or name.startswith("."):
         raise CoveyError(f"a key's name becomes a file name, which '{name}' cannot be: use letters, digits and dashes")
     return folder / f"{name}.pem"
+
+
+def expiry(identity: Any) -> datetime.datetime:
+    """When the certificate of a key ends."""
+    return datetime.datetime.fromtimestamp(identity.expires, datetime.timezone.utc)
 
 
 def warn_of_expiry(what: str, days_left: int) -> bool:
