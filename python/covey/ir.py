@@ -325,6 +325,12 @@ class Graph:
         return "\n".join(lines)
 
 
+def plain(name: str) -> str:
+    """A name as a program may hold it: no control characters, at most a thousand bytes."""
+    printable = "".join("_" if ord(c) < 32 or 127 <= ord(c) < 160 else c for c in name)
+    return printable.encode()[:1000].decode(errors="ignore")
+
+
 def broadcast(left: Value, right: Value) -> Shape:
     """The shape two operands broadcast to, for one sample. Raises `ValueError` if they do not."""
     if left.batched and right.batched and len(left.shape) != len(right.shape):

@@ -23,7 +23,7 @@ from covey.carrying import close, serve
 from covey.drawing import Drawn
 from covey.errors import DoesNotFitError, ParameterError, UnsupportedError
 from covey.interval import Array, Interval, integer_bits
-from covey.ir import DType, Graph, Node, Shape, Value, Weight
+from covey.ir import DType, Graph, Node, Shape, Value, Weight, plain
 
 MARGIN = 4.0
 """How far beyond the calibration data's maximum a calibrated bound reaches."""
@@ -368,8 +368,8 @@ class Lowering:
         self.program.values[result.id].bits = bits
         field_name = OP_FIELDS[op.DESCRIPTOR.full_name]
         message = pb.Node(
-            name=_plain(node.name),
-            source_op=_plain(node.source_op),
+            name=plain(node.name),
+            source_op=plain(node.source_op),
             inputs=[value.id for value in inputs],
             outputs=[result.id],
         )
@@ -522,7 +522,7 @@ class Lowering:
         calibrated: bool,
         kind: pb.Value.Kind,
     ) -> Lowered:
-        name = self._fresh(_plain(name))
+        name = self._fresh(plain(name))
         self._names.add(name)
         public = kind == pb.Value.CONSTANT or (kind == pb.Value.PARAMETER and self.settings.public_weights)
         self.program.values.append(
@@ -545,7 +545,7 @@ class Lowering:
         values = self.program.values
         places = {value.name: place for place, value in enumerate(values)}
         for output, name in zip(self.program.outputs, self.graph.outputs, strict=True):
-            value, wanted = values[output], _plain(name)
+            value, wanted = values[output], plain(name)
             if value.name == wanted:
                 continue
             if (other := places.get(wanted)) is not None:
@@ -603,9 +603,3 @@ def leading_zeros(constant: Array) -> int:
     if not 0.0 < largest < 1.0:
         return 0
     return min(MOST_EXTRA_BITS, -int(np.frexp(largest)[1]))
-
-
-def _plain(name: str) -> str:
-    """A name as the program may hold it: no control characters, at most a thousand bytes."""
-    printable = "".join("_" if ord(c) < 32 or 127 <= ord(c) < 160 else c for c in name)
-    return printable.encode()[:1000].decode(errors="ignore")

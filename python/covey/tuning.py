@@ -58,6 +58,8 @@ def tune(
     chosen = next((attempt.scale for attempt in scales if wanted.enough(attempt)), None)
     if chosen is None:
         ran = [attempt for attempt in scales if not attempt.why_not]
+        if not ran and search.failed is not None:
+            raise search.failed
         raise OptionError(
             wanted.missed(ran)
             if ran
@@ -94,6 +96,8 @@ class _Search:
         error = table_error(prepared.few, settings.table_error, wanted.max_error)
         self.settings = replace(settings, table_error=error)
         self.left_wide = place_truncations(prepared.graph)
+        self.failed: CoveyError | None = None
+        """Why the first program failed that fits and could not run."""
 
     def attempt(self, scale: int, ring: int) -> tuple[Attempt, Choice | None]:
         """Lower and run the network once."""
@@ -112,6 +116,7 @@ class _Search:
         try:
             return self.wanted.score(scale, ring, model), choice
         except CoveyError as error:  # a value left its bound
+            self.failed = self.failed or error.with_traceback(None)
             return Attempt(scale, ring, why_not=str(error)), None
 
     def measured(self, choice: Choice) -> Measured | None:

@@ -206,7 +206,7 @@ def test_an_index_is_bounded_by_the_number_of_classes_not_by_the_calibration_dat
 
 
 def test_a_declared_range_that_does_not_fit_is_at_fault_itself() -> None:
-    with pytest.raises(covey.DoesNotFitError, match="it would fit with a smaller --input-range$"):
+    with pytest.raises(covey.DoesNotFitError, match=r"it would fit with a smaller --input-range$"):
         covey.compile(builders.single("Relu", ["N", 4], {}), input_range=(0, 1e300))
 
 

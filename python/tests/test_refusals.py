@@ -283,6 +283,17 @@ def test_an_empty_constant_beside_truth_values() -> None:
         import_model(builders.model(nodes, {"x": ["N", 3]}, {"y": ["N", 3]}, constants))
 
 
+@pytest.mark.parametrize(("x", "y"), [("x\n", "y"), ("x" * 1001, "y"), ("x", "y\t"), ("x", "é" * 501)])
+def test_names_that_no_program_may_hold(x: str, y: str) -> None:
+    """Programs would have other names than data and results of the model."""
+    proto = builders.model([helper.make_node("Mul", [x, x], [y], name="mul")], {x: ["N", 3]}, [y])
+    with pytest.raises(
+        covey.ModelError, match=f"^{'output' if x == 'x' else 'input'} '.*rename it in the model$"
+    ) as caught:
+        covey.compile(proto, input_range=(0, 1))
+    assert len(str(caught.value)) < 200
+
+
 def test_damaged_files(tmp_path: Path) -> None:
     good = builders.small_cnn(RNG).SerializeToString()
     for name, content in {"cut": good[: len(good) // 2], "garbage": b"\x00\xff" * 300, "empty": b""}.items():

@@ -13,7 +13,7 @@ from onnx import helper
 import builders
 import covey
 from command import DIGITS, Command
-from covey import _core, certificate
+from covey import _core, certificate, goals
 from covey._proto import program_pb2 as pb
 from covey.compiled import Prepared, prepare
 from covey.emit import HEADER_BYTES, program_file
@@ -193,6 +193,16 @@ def test_a_false_certificate_of_an_error_fails(command: Command, tmp_path: Path)
     weights.write_bytes(weights.read_bytes().replace(digest.encode(), other.encode()))
     verify = ("verify", out, "--protocol", "clear", "--model", model, "--data", data)
     command.refuses(*verify, saying="accuracy record: measured again")
+
+
+def test_programs_that_fit_and_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise covey.CoveyError("a value left its bound")
+
+    monkeypatch.setattr(goals.Nearness, "score", fails)
+    x = np.ones((4, 3))
+    with pytest.raises(covey.CoveyError, match=r"^a value left its bound$"):
+        covey.tune(builders.single("Relu", ["N", 3], {}), x, regression=True)
 
 
 def test_no_scale_is_enough(prepared: Prepared, images: np.ndarray) -> None:

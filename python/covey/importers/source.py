@@ -10,7 +10,7 @@ import onnx
 from covey.errors import ModelError, NodeError
 from covey.importers import boosting, sklearn, tensorflow, torch_export
 from covey.importers import onnx as onnx_models
-from covey.ir import Graph
+from covey.ir import Graph, plain
 
 Source: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | Any"
 """An `.onnx`, `.pt2`, `.keras` or `.h5` file, the folder of a SavedModel, a loaded ONNX model, a PyTorch module or
@@ -44,10 +44,27 @@ def examine(
 ) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
 
+    Its inputs and outputs have names that a program may hold, so that data and results go by the model's own names.
+
     `example_inputs` are what a PyTorch module is exported with, and say the sizes of inputs that a Keras model leaves
     open. With `dropout` the nodes of that operator stay, whatever the mode of the model; with `trained` no importer
     adds weights up or scales them. Raises `ModelError` when the model as a whole cannot be used.
     """
+    graph, errors = _examine(source, name, example_inputs, dropout=dropout, trained=trained)
+    for kind, names in (("input", graph.inputs), ("output", graph.outputs)):
+        for each in names:
+            if plain(each) != each:
+                shown = each if len(each) <= 50 else f"{each[:50]}…"
+                raise ModelError(
+                    f"{kind} {shown!r} has control characters in its name, or more than 1,000 bytes: rename it in the "
+                    f"model"
+                )
+    return graph, errors
+
+
+def _examine(
+    source: Source, name: str | None, example_inputs: Any, *, dropout: bool, trained: bool
+) -> tuple[Graph, list[NodeError]]:
     if isinstance(source, str | os.PathLike) and os.fspath(source).lower().endswith(".covey"):
         raise ModelError(f"'{os.fspath(source)}' is compiled already: run it, or compile the model that it was made of")
     if is_torch(source):
