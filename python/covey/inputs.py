@@ -48,6 +48,14 @@ def load_arrays(source: Data, names: Sequence[str], what: str = "input") -> dict
     return {names[0]: source}
 
 
+def arrays_in(source: Data, what: str) -> list[npt.NDArray[Any]]:
+    """The arrays of a source that are at hand without a model: of a file, or in memory. Raises `DataError`."""
+    if isinstance(source, str | os.PathLike):
+        source = _read(os.fspath(source), what)
+    found = source.values() if isinstance(source, Mapping) else [source]
+    return [array for array in found if isinstance(array, np.ndarray)]
+
+
 def read_inputs(source: Data, program: Program) -> dict[str, Floats]:
     """Values for every input of a program as float64 [N, ..], within the ranges it declares. Raises `DataError`."""
     declared = program.inputs

@@ -21,6 +21,7 @@ from command import Command
 from covey.clear import ClearSession
 from covey.model import load
 from covey.parties import Parties
+from covey.training import job as job_module
 from covey.training.calibration import rehearse
 from covey.training.job import forms
 from covey.training.minibatches import Arrays, Form, read, shuffled
@@ -383,6 +384,30 @@ def test_mistakes_of_the_command_are_one_line(tmp_path: Path, command: Command) 
         (["--data", "x.npy", "--labels", "y.npy", "--protocol", "clear"], "training file 'x.npy' does not exist"),
     ):
         command.refuses("train", model, *wrong, saying=problem)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--epochs 0", "0 epochs: ask for at least 1"),
+        ("--epochs -1", "-1 epochs"),
+        ("--data nan.npy", "the data hold nan in sample 3: clean them first"),
+        ("--labels few.npy", "different numbers of samples ({'data': 40, 'labels': 39})"),
+    ],
+)
+def test_what_fits_no_model_is_refused_before_one_is_traced(
+    options: str, problem: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_module, "make", None)
+    monkeypatch.chdir(tmp_path)
+    x, labels = table()
+    onnx.save(perceptron(), "model.onnx")
+    np.save("x.npy", x[:40])
+    np.save("nan.npy", np.where(np.arange(40)[:, None] == 3, np.nan, x[:40]))
+    np.save("y.npy", labels[:40])
+    np.save("few.npy", labels[:39])
+    call = ["train", "model.onnx", "--data", "x.npy", "--labels", "y.npy", "--protocol", "clear"]
+    command.refuses(*call, *options.split(), saying=problem)
 
 
 @pytest.mark.parametrize(

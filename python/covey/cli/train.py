@@ -186,6 +186,7 @@ def train(
     from covey.model import load
     from covey.plot import check_plot, draw_training
     from covey.training.files import write
+    from covey.training.minibatches import check_epochs, check_seed, steps_of_epoch
     from covey.training.patience import again_until
     from covey.training.run_file import RunFile
     from covey.training.shared import SharedData
@@ -197,6 +198,8 @@ def train(
         )
     if not data_set and (data is None or labels is None):
         raise OptionError("give --data x.npy and --labels y.npy: what to train on")
+    check_epochs(epochs)
+    check_seed(seed)
     _check_out(out, model)
     check_plot(plot)
     if serve is not None and (compile_only is None or not is_model_file(model)):
@@ -206,7 +209,6 @@ def train(
         )
     if is_model_file(model):
         from covey.training.job import compile_training
-        from covey.training.minibatches import steps_of_epoch
         from covey.training.schedules import named
 
         if steps_per_epoch is not None and compile_only is None:

@@ -26,7 +26,7 @@ from covey.passes.scale_choice import Choice, choose
 from covey.search import runtime
 from covey.training.calibration import Rehearsal, rehearse
 from covey.training.losses import LABELS
-from covey.training.minibatches import Form, check_seed, read, shuffled
+from covey.training.minibatches import Form, check_early, check_seed, read, shuffled
 from covey.training.optimizers import Optimizer
 from covey.training.step import Step, Trained, make
 
@@ -128,6 +128,7 @@ def compile_training(
             f"losses over {open_losses!r} steps: give a number of steps from 1 to {MOST_STEPS_OF_A_SUM}, or open none"
         )
     check_seed(seed)
+    check_early(*calibration)
     step = make(
         model,
         example_inputs,

@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from covey.errors import DataError, ModelError, OptionError
 from covey.explanation import is_training
-from covey.inputs import Data, digits_outside, load_arrays
+from covey.inputs import Data, arrays_in, digits_outside, load_arrays
 from covey.training.losses import LABELS
 
 if TYPE_CHECKING:
@@ -78,6 +78,19 @@ def forms_of(program: Program) -> tuple[list[Form], int]:
     return forms, int(batch)
 
 
+def check_early(data: Data, labels: Any) -> None:
+    """Refuse what fits no model, before one is traced, which takes long. Raises `DataError` naming what is wrong."""
+    counts = {}
+    for what, source in (("data", data), ("labels", labels)):
+        for array in arrays_in(source, "training"):
+            if array.dtype.kind == "f":
+                _check_finite(array, what)
+            if array.size > 0 and array.ndim > 0:
+                counts[what] = len(array)
+    if len(set(counts.values())) > 1:
+        raise _differing(counts)
+
+
 def read(data: Data, labels: Any, forms: Sequence[Form], batch: int) -> Records:
     """The samples of a data set for inputs of these forms. Raises `DataError` naming what is wrong."""
     inputs = [form for form in forms if form.name != LABELS]
@@ -88,11 +101,15 @@ def read(data: Data, labels: Any, forms: Sequence[Form], batch: int) -> Records:
     checked[LABELS] = _check(_shaped(np.asarray(given), of_labels), of_labels)
     counts = {name: len(array) for name, array in checked.items()}
     if len(set(counts.values())) > 1:
-        raise DataError(f"data and labels have different numbers of samples ({counts}): give the same number of each")
+        raise _differing(counts)
     count = next(iter(counts.values()))
     if count < batch:
         raise DataError(f"{count} samples do not fill a minibatch of {batch}: give more, or compile a smaller --batch")
     return Records(checked)
+
+
+def _differing(counts: dict[str, int]) -> DataError:
+    return DataError(f"data and labels have different numbers of samples ({counts}): give the same number of each")
 
 
 def steps_of_epoch(labels: Any, batch: int) -> int:
@@ -122,10 +139,7 @@ def _check(array: Any, form: Form) -> npt.NDArray[np.float64]:
         due = ", ".join(["N", *map(str, form.shape)])
         raise DataError(f"the {what} have shape {list(array.shape)}, expected [{due}]: reshape them")
     floats = np.ascontiguousarray(array, dtype=np.float64)
-    finite = np.isfinite(floats)
-    if not finite.all():
-        place = tuple(int(index) for index in np.argwhere(~finite)[0])
-        raise DataError(f"the {what} hold {floats[place]} in sample {place[0]}: clean them first")
+    _check_finite(floats, what)
     wrong = (floats < form.low) | (floats > form.high)
     if form.classes is not None:
         wrong |= floats != np.rint(floats)
@@ -138,6 +152,21 @@ def _check(array: Any, form: Form) -> npt.NDArray[np.float64]:
             where = f"outside [{form.low:.{digits}g}, {form.high:.{digits}g}]"
         raise DataError(f"the {what} hold {value:.{digits}g} in sample {place[0]}, {where}: check them")
     return floats
+
+
+def _check_finite(array: npt.NDArray[Any], what: str) -> None:
+    finite = np.isfinite(array)
+    if not finite.all():
+        place = np.argwhere(~finite)[0].tolist()
+        raise DataError(
+            f"the {what} hold {array[tuple(place)]}" + f" in sample {place[0]}" * bool(place) + ": clean them first"
+        )
+
+
+def check_epochs(epochs: int) -> None:
+    """Raise `OptionError` for no number of passes over the data."""
+    if epochs < 1:
+        raise OptionError(f"{epochs} epochs: ask for at least 1")
 
 
 def check_seed(seed: int) -> None:

@@ -18,7 +18,7 @@ from covey.clear import ClearSession
 from covey.errors import CoveyError, DataError, ModelError, OptionError, PartyLostError
 from covey.inputs import Data
 from covey.training.losses import LABELS
-from covey.training.minibatches import Records, check_seed, forms_of, read, shuffled
+from covey.training.minibatches import Records, check_epochs, check_seed, forms_of, read, shuffled
 from covey.training.opening import LOSS, RIGHT, output_name, steps_between
 from covey.training.run_file import RunFile
 from covey.training.shared import SharedData, SharedRecords, attached
@@ -194,8 +194,7 @@ class Trainer:
         and the last loss. Of a run with checkpoints `epochs` are those of the whole run: it continues where it is, and
         an epoch's losses are those of all its steps, its time, bytes and rounds those of the steps taken now.
         """
-        if epochs < 1:
-            raise OptionError(f"{epochs} epochs: ask for at least 1")
+        check_epochs(epochs)
         check_seed(seed)
         if isinstance(data, SharedData):
             if labels is not None:
