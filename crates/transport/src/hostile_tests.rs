@@ -383,6 +383,8 @@ fn expired_certificates_are_refused_with_the_remedy() {
 
 #[test]
 fn certificates_from_the_future_are_refused() {
-    let (accepted, _) = meet(Identity::generate("alpha", 1).unwrap(), &between("new", 3, 30));
+    let own = Listener::bind("127.0.0.1:0", Arc::new(between("new", 3, 30)), PATIENCE).err().unwrap().to_string();
+    assert!(own.contains("`new` is not valid yet; check the clock"), "{own}");
+    let (accepted, _) = meet(Identity::generate("alpha", 1).unwrap(), &lie(between("new", 3, 30)));
     refused(accepted, "not valid yet; check the clocks");
 }

@@ -24,6 +24,7 @@ pub struct Identity {
     key: Zeroizing<Vec<u8>>,
     certificate: CertificateDer<'static>,
     fingerprint: Fingerprint,
+    not_before: SystemTime,
     not_after: SystemTime,
 }
 
@@ -63,8 +64,8 @@ impl Identity {
 
     fn new(key: Zeroizing<Vec<u8>>, certificate: CertificateDer<'static>) -> Result<Self, TransportError> {
         let facts = tls::read_certificate(&certificate).map_err(TransportError::local)?;
-        let identity =
-            Self { name: facts.name, key, certificate, fingerprint: facts.fingerprint, not_after: facts.not_after };
+        let (fingerprint, not_before, not_after) = (facts.fingerprint, facts.not_before, facts.not_after);
+        let identity = Self { name: facts.name, key, certificate, fingerprint, not_before, not_after };
         // Fails where the key cannot be read or is not the certificate's.
         tls::certified(&identity)?;
         Ok(identity)
@@ -155,9 +156,16 @@ impl Identity {
         (seconds(self.not_after) - seconds(SystemTime::now())).div_euclid(DAY.as_secs() as i64)
     }
 
-    /// Refuses to go online with an expired certificate: every peer would refuse it anyway.
+    /// Refuses to go online with a certificate that is not valid now: every peer would refuse it anyway.
     pub(crate) fn check_valid(&self) -> Result<(), TransportError> {
-        if SystemTime::now() > self.not_after {
+        let now = SystemTime::now();
+        if now < self.not_before {
+            return Err(TransportError::local(format!(
+                "the certificate of key `{}` is not valid yet; check the clock of this machine",
+                self.name
+            )));
+        }
+        if now > self.not_after {
             return Err(TransportError::local(format!(
                 "the certificate of key `{}` has expired; make a new one with `covey keys new` and have it pinned",
                 self.name
@@ -166,9 +174,10 @@ impl Identity {
         Ok(())
     }
 
-    /// Makes the identity overlook its own expiry, as a misbehaving peer would.
+    /// Makes the identity overlook when its certificate is valid, as a misbehaving peer would.
     #[cfg(test)]
     pub(crate) fn pretend_valid(&mut self) {
+        self.not_before = SystemTime::now() - DAY;
         self.not_after = SystemTime::now() + DAY;
     }
 
