@@ -76,6 +76,14 @@ pub(crate) fn mebibytes(source: &ConfigFile, key: &str, given: Option<u64>) -> R
     }
 }
 
+/// How many sessions there may be.
+pub(crate) fn sessions(source: &ConfigFile, key: &str, given: Option<usize>) -> Result<Option<usize>, ConfigError> {
+    match given {
+        Some(0) => Err(source.refuse(key, "no session could begin: give at least 1, or leave it out")),
+        given => Ok(given),
+    }
+}
+
 /// How much memory sessions take, and what they may.
 pub(crate) struct Memory {
     party: u64,

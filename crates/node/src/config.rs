@@ -12,7 +12,7 @@ use covey_messages::config::{ConfigError, ConfigFile, Peer, PeerTable, RoleName,
 use covey_transport::{Fingerprint, Identity};
 use serde::Deserialize;
 
-use crate::budget::{ClientBudget, PartyBudget, mebibytes};
+use crate::budget::{ClientBudget, PartyBudget, mebibytes, sessions};
 use crate::journal::LogFormat;
 
 /// Most bits that rounding takes off an output.
@@ -204,7 +204,7 @@ impl PartyConfig {
         let budget = PartyBudget {
             memory: mebibytes(source, "party.memory_mb", file.party.memory_mb)?,
             queue: mebibytes(source, "party.queue_mb", file.party.queue_mb)?.unwrap_or(usual.queue),
-            sessions: file.party.sessions.unwrap_or(usual.sessions),
+            sessions: sessions(source, "party.sessions", file.party.sessions)?.unwrap_or(usual.sessions),
             waiting: file.party.waiting.unwrap_or(usual.waiting),
             wait: file.party.wait.map_or(Ok(usual.wait), |seconds| source.wait("party.wait", seconds))?,
             idle: match file.party.idle {
@@ -339,7 +339,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
         let budget = ClientBudget {
             memory: mebibytes(source, &key("memory_mb"), entry.memory_mb)?,
             queue: mebibytes(source, &key("queue_mb"), entry.queue_mb)?.unwrap_or(usual.queue),
-            sessions: entry.sessions.unwrap_or(usual.sessions),
+            sessions: sessions(source, &key("sessions"), entry.sessions)?.unwrap_or(usual.sessions),
             runs: entry.runs.unwrap_or(usual.runs),
             data: mebibytes(source, &key("data_mb"), entry.data_mb)?.unwrap_or(usual.data),
         };

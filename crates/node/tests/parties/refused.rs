@@ -526,6 +526,8 @@ fn configurations() {
     refused(&party.replace("timeout = 3", "wait = 601"), &["party.wait", "between 0 and 600"]);
     refused(&party.replace("timeout = 3", "log = \"xml\""), &["party.log", "text", "json"]);
     refused(&party.replace("timeout = 3", "device = \"gpu\""), &["party.device", "gpu", "use auto, cpu, cuda"]);
+    refused(&party.replace("timeout = 3", "sessions = 0"), &["party.sessions", "give at least 1"]);
+    refused(&party.replacen("[[client]]", "[[client]]\nsessions = 0", 1), &["client[0].sessions", "give at least 1"]);
     refused(&party.replace("timeout = 3", "threads = 0"), &["party.threads", "0 threads", "use 1 to 1024"]);
     for address in ["0.0.0.0:9100", "192.0.2.7:9100", "[::]:9100"] {
         let metrics = format!("metrics = \"{address}\"");
