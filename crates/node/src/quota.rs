@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use covey_messages::Hex;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::config::AllowedClient;
 use crate::files;
@@ -78,8 +79,13 @@ impl Quotas {
         let (after, by_key) = counts.after(client, &of, samples, limit)?;
         let mut next = counts.clone();
         next.0.entry(client.name.clone()).or_default().insert(of, after - by_key);
-        self.write(&next)
-            .map_err(|error| format!("a count this party cannot write to {}: {error}", self.path.display()))?;
+        self.write(&next).map_err(|error| {
+            warn!(
+                "samples cannot be counted, so that none are computed: {} cannot be written: {error}",
+                self.path.display()
+            );
+            String::from("samples, which this party cannot count now: ask its operator, whose log says why")
+        })?;
         *counts = next;
         Ok(())
     }
@@ -146,6 +152,16 @@ mod tests {
         quotas.charge(&one, (Preprocessed, &program), 2, 10).unwrap();
         fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(Quotas::open(folder.path()).err().unwrap().contains("cannot be read"));
+    }
+
+    #[test]
+    fn clients_are_not_told_where_counts_cannot_be_written() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let quotas = Quotas::open(folder.path()).unwrap();
+        let gone = folder.path().display().to_string();
+        drop(folder);
+        let refusal = quotas.charge(&client("one", 1), (Predicted, &Hex([1; 32])), 1, 10).unwrap_err();
+        assert!(refusal.contains("cannot count now") && !refusal.contains(&gone), "{refusal}");
     }
 
     #[test]
