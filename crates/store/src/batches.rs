@@ -15,8 +15,8 @@ use zeroize::Zeroizing;
 
 use crate::batch::{Batch, Reserved, finished_batches};
 use crate::{
-    BatchName, Contents, Kind, Locked, Material, Result, StoreError, UNFINISHED, create_private_directory, failed, hex,
-    lock_directory, refuse, remove, sync_directory,
+    BatchName, Contents, Kind, Locked, Material, Result, StoreError, UNFINISHED, create_private_directories,
+    create_private_directory, failed, hex, lock_directory, refuse, remove, sync_directory,
 };
 
 const FILE: &str = "items.material";
@@ -38,7 +38,8 @@ pub struct Batches<const FILES: usize = 1> {
     batches: Mutex<Vec<Batch<FILES>>>,
     /// Those that cannot be used.
     damaged: Mutex<Vec<PathBuf>>,
-    _lock: Locked,
+    /// Keeps other processes out.
+    only: Mutex<Locked>,
 }
 
 /// What there is of a batch, by file.
@@ -76,7 +77,7 @@ impl<const FILES: usize> Batches<FILES> {
         }
         remove_used_up(&mut batches)?;
         let (batches, damaged) = (Mutex::new(batches), Mutex::new(damaged));
-        Ok((Batches { layout, place: place.into(), batches, damaged, _lock: lock }, problems))
+        Ok((Batches { layout, place: place.into(), batches, damaged, only: Mutex::new(lock) }, problems))
     }
 
     /// Its path.
@@ -117,6 +118,7 @@ impl<const FILES: usize> Batches<FILES> {
     ) -> std::result::Result<Finished<FILES>, E> {
         let place = self.place.join(hex(&name));
         let unfinished = place.with_extension(UNFINISHED);
+        self.make_place_again()?;
         create_private_directory(&unfinished)?;
         // Its files may be moved only when nothing has them open.
         let made = write(&unfinished).and_then(|()| {
@@ -129,6 +131,16 @@ impl<const FILES: usize> Batches<FILES> {
             return Err(error);
         }
         Ok(Finished(Batch::open(&self.layout, name, place)?))
+    }
+
+    /// Makes the folder anew, and keeps other processes out of it, where somebody has removed it meanwhile.
+    fn make_place_again(&self) -> Result<()> {
+        let mut only = self.only.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.place.is_dir() {
+            create_private_directories(&self.place)?;
+            *only = lock_directory(&self.place)?;
+        }
+        Ok(())
     }
 
     /// From now on items are taken from a finished batch.

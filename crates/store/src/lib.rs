@@ -76,10 +76,20 @@ pub(crate) fn open_private(path: &Path) -> Result<File> {
 
 /// A new directory that only its owner may enter.
 pub(crate) fn create_private_directory(path: &Path) -> Result<()> {
+    private_directories(false).create(path).map_err(failed(path, "create it"))
+}
+
+/// The same with those above it, where they are not there.
+pub(crate) fn create_private_directories(path: &Path) -> Result<()> {
+    private_directories(true).create(path).map_err(failed(path, "create it"))
+}
+
+fn private_directories(recursive: bool) -> DirBuilder {
     let mut builder = DirBuilder::new();
+    builder.recursive(recursive);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path).map_err(failed(path, "create it"))
+    builder
 }
 
 /// Waits until the names in `directory` are on the disk.

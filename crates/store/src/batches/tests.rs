@@ -142,6 +142,20 @@ fn who_was_away_follows_and_claims_nothing_of_what_was_used_meanwhile() {
 }
 
 #[test]
+fn a_folder_that_was_removed_meanwhile_is_made_again() {
+    let above = directory("removed");
+    std::fs::create_dir_all(&above).unwrap();
+    let place = above.join("with a peer");
+    let batches = open(&place);
+    std::fs::remove_dir_all(&above).unwrap();
+    batches.add(batches.create(NAME, b"about", 3, |number| Some(item(number, 64))).unwrap());
+    assert_eq!(next(&batches, 1), 0..1);
+    assert!(Batches::<1>::open(&place, &KIND).is_err(), "it is locked");
+    drop(batches);
+    assert_eq!(open(&place).stored()[0].left, [2]);
+}
+
+#[test]
 fn a_batch_that_is_discarded_leaves_no_item_on_the_disk() {
     let place = directory("discarded");
     let batches = made(&place, 3, 64);
