@@ -282,6 +282,17 @@ def test_a_party_takes_leave_when_asked(tmp_path: Path, command: str, how: signa
         assert err.splitlines()[-1] == "stopped"
 
 
+def test_a_party_reads_its_file_again_at_sighup(tmp_path: Path) -> None:
+    party = write_configuration(tmp_path, ("alpha", "beta", "gamma"), 5.0)[0]
+    with started([sys.executable, "-m", "covey", "party", "--config", str(party.config)]) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert running.stdout.readline().startswith("ready ")
+        running.send_signal(signal.SIGHUP)
+        assert any("configuration read again" in line for line in running.stderr)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=20) == 0
+
+
 @pytest.mark.parametrize(
     ("how", "code", "word"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")],
