@@ -13,13 +13,16 @@ use covey_runtime::plan::plan;
 /// Bytes and messages, by sending party.
 type Sent = [(u64, u64); 2];
 
-/// What was sent for correlated randomness, and what was planned.
-fn made(transport: Transport, runs: &[(Phase, u64)]) -> (Sent, Sent) {
+/// Samples that take more OTs than are made without an extension.
+const MANY: usize = 40;
+
+/// What was sent for correlated randomness of runs of so many samples, and what was planned.
+fn made(transport: Transport, runs: &[(Phase, u64)], samples: usize) -> (Sent, Sent) {
     let ring = Ring::Pow2(32);
     let program = programs::cnn(ring).unwrap();
     let weights = programs::weights(&program).unwrap();
     let answered = runs.iter().filter(|(phase, _)| *phase != Phase::Preprocess).count();
-    let inputs = (0..answered).map(|number| programs::inputs(&program, 1, number)).collect();
+    let inputs = (0..answered).map(|number| programs::inputs(&program, samples, number)).collect();
     let case = Case { program, weights, inputs };
     let session = Session::<TwoPartyHarness<u32, Extended>>::new(transport, ring, Options::default());
     let outcome = run(&session, &case, runs, None).unwrap_or_else(|failure| panic!("{failure}"));
@@ -30,7 +33,7 @@ fn made(transport: Transport, runs: &[(Phase, u64)]) -> (Sent, Sent) {
         let made = rows.filter(|row| row.node == MATERIAL && row.from == party);
         made.fold((0, 0), |sum, row| (sum.0 + row.bytes, sum.1 + row.messages))
     });
-    let plan = plan(&case.program, CostModel::of::<TwoParty<u32>>(), session.options, 1).unwrap();
+    let plan = plan(&case.program, CostModel::of::<TwoParty<u32>>(), session.options, samples).unwrap();
     let node = plan.nodes.iter().find(|node| node.node == MATERIAL).expect("a program with comparisons");
     let planned = [0, 1].map(|party| {
         let links = node.links.iter().filter(|link| link.from == party);
@@ -41,10 +44,13 @@ fn made(transport: Transport, runs: &[(Phase, u64)]) -> (Sent, Sent) {
 
 #[test]
 fn costs_what_the_plan_says() {
-    for transport in [Transport::Memory, Transport::Tls] {
-        let (sent, planned) = made(transport, &[(Phase::Joint, 1)]);
+    for transport in [|| Transport::Memory, || Transport::Tls] {
+        let (sent, planned) = made(transport(), &[(Phase::Joint, 1)], MANY);
         assert_eq!(sent, planned);
         assert!(sent.iter().all(|&(bytes, messages)| bytes > 100_000 && messages > 10), "{sent:?}");
+        let (sent, planned) = made(transport(), &[(Phase::Joint, 1)], 1);
+        assert_eq!(sent, planned);
+        assert!(sent.iter().all(|&(bytes, messages)| bytes < 40_000 && messages == 4), "{sent:?}");
     }
 }
 
@@ -52,6 +58,6 @@ fn costs_what_the_plan_says() {
 #[test]
 fn what_is_left_serves_the_next_run() {
     let runs = [(Phase::Preprocess, 1), (Phase::Joint, 2), (Phase::Online, 1)];
-    let (sent, planned) = made(Transport::Memory, &runs);
+    let (sent, planned) = made(Transport::Memory, &runs, MANY);
     assert_eq!(sent, planned);
 }

@@ -154,7 +154,7 @@ fn a_weight_that_was_prepared_in_different_sessions_is_found() {
     }
 }
 
-/// P1 or P2 that changes its message of the layer, and leaves once it could know whether that is found.
+/// P1 or P2 that changes its message of the layer, and leaves once P3 has told it that this is found.
 struct Leaves {
     inner: Box<dyn Endpoint>,
     changed: bool,
@@ -183,6 +183,7 @@ impl Endpoint for Leaves {
         self.verdicts += usize::from(says);
         // What it says of given values goes to three.
         if self.verdicts > 3 {
+            assert_ne!(self.inner.recv(3, StepKind::Online, 5)?, [0; 5]);
             // Nobody has such a number: an error of its own.
             return self.inner.send(PeerId::MAX, phase, message);
         }
