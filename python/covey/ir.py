@@ -240,6 +240,10 @@ class Graph:
     notes: dict[str, Note] = field(default_factory=dict)
     reserved: set[str] = field(default_factory=set)
     """Names that values to come shall have, and no others."""
+    whole: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
+    """Whether results of nodes are whole numbers, as far as an importer has asked (see `covey.ops.counting`)."""
+    walked: list[Node] = field(default_factory=list, repr=False, compare=False)
+    """The nodes of which it is known, from the first."""
 
     def fresh(self, hint: str) -> str:
         """A value name not in use, `hint` if possible."""

@@ -14,7 +14,9 @@ import builders
 import covey
 import interpreter
 from covey.clear import run_clear
+from covey.importers.onnx import import_model
 from covey.model import load
+from covey.ops.counting import is_whole
 
 RNG = np.random.default_rng(0)
 X = np.concatenate([[[0, 1, 0, -1], [-6, 6, 5, -5], [3, 3, 3, 3]], RNG.integers(-6, 7, (30, 4))])
@@ -188,3 +190,48 @@ def test_what_onnx_rounds_is_refused(op: str) -> None:
         covey.UnsupportedError, match=r"'it' \(\w+\): it rounds its results to whole numbers; put a Cast"
     ):
         covey.compile(proto, input_range=(1, 6))
+
+
+TABLE = np.array([[3, -1], [0, 4], [7, 2]])
+
+
+def test_rows_of_whole_numbers_are_whole() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    table, one_hot = torch.tensor(TABLE), torch.nn.functional.one_hot
+
+    class Rows(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            rows = [table[x].sum(1), table.int()[x].sum(1), torch.nn.functional.embedding(x, table)[:, 0]]
+            return torch.cat([*rows, one_hot(x, 3).sum(1), one_hot(x, 3).float().mean(1)], dim=1)
+
+    x = np.array([[0, 1, 2, 2], [1, 1, 0, 2]])
+    program = load(covey.compile(Rows().eval(), torch.tensor(x), calibration=x))
+    (y,) = run_clear(program, x).outputs.values()
+    np.testing.assert_array_equal(y, Rows()(torch.tensor(x)).numpy())
+
+
+def test_rows_of_whole_numbers_are_whole_in_onnx() -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["row"]),
+        helper.make_node("OneHot", ["x", "depth", "values"], ["h"]),
+        helper.make_node("Concat", ["row", "h"], ["both"], axis=2),
+        helper.make_node("ReduceSumSquare", ["both"], ["squares"], axes=[1], keepdims=0),
+        helper.make_node("Cast", ["squares"], ["y"], to=TensorProto.FLOAT),
+    ]
+    constants = {"table": TABLE, "depth": np.array([3]), "values": np.array([-2, 5])}
+    x = np.array([[0, 1, 2, 2], [1, 1, 0, 2]])
+    proto = builders.model(
+        nodes, {"x": ["N", 4]}, ["y"], constants, dtype=TensorProto.INT64, output_dtype=TensorProto.FLOAT
+    )
+    (y,) = run_clear(load(covey.compile(proto, calibration=x)), x).outputs.values()
+    np.testing.assert_array_equal(y, builders.float_results(proto, {"x": x})[0])
+
+
+def test_long_chains_of_whole_numbers() -> None:
+    """Deeper than Python's recursion; each step reads the one before twice."""
+    nodes, last = [], "x"
+    for step in range(600):
+        nodes.append(helper.make_node("Max" if step % 2 else "Add", [last, last if step % 2 else "one"], [f"v{step}"]))
+        last = f"v{step}"
+    graph = import_model(builders.model(nodes, {"x": ["N", 1]}, [last], CONSTANTS, dtype=TensorProto.INT32))
+    assert is_whole(graph, graph.outputs[0])

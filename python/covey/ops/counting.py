@@ -36,57 +36,96 @@ from covey.ops.sub import Sub
 from covey.ops.top_k import Best, Index
 from covey.ops.transpose import Transpose
 from covey.ops.where import Where
+from covey.ops.whole_numbers import OneHot, Take
 from covey.ops.within import Within
 
 _RANGED = Add | Concat | Dense | Extreme | Gather | Mul | Number | Relu | Reshape | Sub | SumPool | Transpose | Within
 """What gives whole numbers of whole numbers, where they can lie included."""
 
-_WHOLE = _RANGED | Best | Conv2d | ConvNd | ConvOfSecrets | Matmul | MaxPool | PRelu | Where
+_WHOLE = _RANGED | Best | Conv2d | ConvNd | ConvOfSecrets | Matmul | MaxPool | OneHot | PRelu | Take | Where
 """What gives whole numbers of whole numbers."""
 
 
 def counted(graph: Graph, name: str) -> Interval | None:
     """Where a value's numbers lie, if they are such whole numbers."""
-    node = graph.producer(name)
+    spans: dict[str, Interval | None] = {}
+    waiting = [name]
+    while waiting:
+        node = graph.producer(waiting[-1])
+        operands = _read_for_span(graph, node)
+        unknown = [each for each in operands if each not in spans]
+        waiting.extend(unknown)
+        if not unknown:
+            spans[waiting[-1]] = _span(graph, node, [spans[each] for each in operands])
+            waiting.pop()
+    return spans[name]
+
+
+def _read_for_span(graph: Graph, node: Node | None) -> list[str]:
+    """The operands whose numbers say where a node's lie."""
+    if node is None or not isinstance(node.op, _RANGED | Clip) or _ends(node.op) is not None:
+        return []
+    truths = isinstance(node.op, Number) and graph.values[node.inputs[0]].dtype is DType.BOOL
+    return [] if truths else [each for each in node.inputs if each not in graph.parameters]
+
+
+def _span(graph: Graph, node: Node | None, operands: list[Interval | None]) -> Interval | None:
     if node is None:
         return None
+    zeros = np.zeros((1, *graph.values[node.output].shape))
     if isinstance(node.op, ArgMax | Index):
-        zeros = np.zeros((1, *graph.values[name].shape))
         return Interval(zeros, zeros + _places(graph, node) - 1.0)
     if isinstance(node.op, Number) and graph.values[node.inputs[0]].dtype is DType.BOOL:
-        zeros = np.zeros((1, *graph.values[name].shape))
         return Interval(zeros, zeros + 1.0)
     if not _keeps_whole(node.op):
         return None
     ends = _ends(node.op)
     if ends is not None:
-        zeros = np.zeros((1, *graph.values[name].shape))
         return Interval(zeros + ends[0], zeros + ends[1]) if is_whole(graph, node.inputs[0]) else None
-    spans = [
-        _constant(graph.parameters[each]) if each in graph.parameters else counted(graph, each) for each in node.inputs
-    ]
+    if not isinstance(node.op, _RANGED | Clip):
+        return None
+    others = iter(operands)
+    spans = [_constant(graph.parameters[each]) if each in graph.parameters else next(others) for each in node.inputs]
     known = [span for span in spans if span is not None]
-    return node.op.interval(*known) if isinstance(node.op, _RANGED | Clip) and len(known) == len(spans) else None
+    return node.op.interval(*known) if len(known) == len(spans) else None
 
 
-def is_whole(graph: Graph, name: str, known: dict[str, bool] | None = None) -> bool:
-    """Whether a value's numbers are whole, wherever they lie; `known` has those that were asked for."""
-    known = {} if known is None else known
-    if name not in known:
-        known[name] = _is_whole(graph, name, known)
-    return known[name]
-
-
-def _is_whole(graph: Graph, name: str, known: dict[str, bool]) -> bool:
+def is_whole(graph: Graph, name: str) -> bool:
+    """Whether a value's numbers are whole, wherever they lie."""
     if name in graph.parameters:
-        return _constant(graph.parameters[name]) is not None
-    node = graph.producer(name)
-    if graph.values[name].dtype is not DType.FLOAT or (node is not None and isinstance(node.op, Number | WholePart)):
+        return _holds_whole(graph.parameters[name])
+    if graph.values[name].dtype is not DType.FLOAT:
         return True
-    if node is None or not _keeps_whole(node.op):
+    _walk(graph)
+    return graph.whole.get(name, False)
+
+
+def _walk(graph: Graph) -> None:
+    """Note of the nodes that are new which give whole numbers. Importers ask behind every node, and drop some again."""
+    walked, nodes = graph.walked, graph.nodes
+    del walked[len(nodes) :]
+    while walked and walked[-1] is not nodes[len(walked) - 1]:
+        walked.pop()
+    for node in nodes[len(walked) :]:
+        graph.whole[node.output] = _gives_whole(graph, node)
+        walked.append(node)
+
+
+def _gives_whole(graph: Graph, node: Node) -> bool:
+    """Whether a node gives whole numbers, where those before it are known."""
+    if graph.values[node.output].dtype is not DType.FLOAT or isinstance(node.op, Number | WholePart):
+        return True
+    if not _keeps_whole(node.op):
         return False
     operands = node.inputs[:1] if isinstance(node.op, Within) else node.inputs
-    return all(is_whole(graph, each, known) for each in operands)
+    # Parameters may be large, so they come last.
+    last = sorted(operands, key=lambda each: each in graph.parameters)
+    return all(
+        _holds_whole(graph.parameters[each])
+        if each in graph.parameters
+        else graph.values[each].dtype is not DType.FLOAT or graph.whole.get(each, False)
+        for each in last
+    )
 
 
 def _keeps_whole(op: Op) -> bool:
@@ -130,7 +169,12 @@ def _places(graph: Graph, node: Node) -> int:
 
 
 def _constant(array: Array) -> Interval | None:
-    return Interval.constant(array) if (array == np.rint(array)).all() else None
+    return Interval.constant(array) if _holds_whole(array) else None
+
+
+def _holds_whole(array: Array) -> bool:
+    """Whether all numbers are whole; the first few show it of most that are not."""
+    return all(bool((part == np.rint(part)).all()) for part in (array.ravel()[:64], array))
 
 
 @from_torch("aten.cumsum.default")

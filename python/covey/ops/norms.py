@@ -12,6 +12,7 @@ from covey.importers.torch_node import Constant, Operand, TorchNode, from_torch
 from covey.ir import Value
 from covey.ops.average_pool import SumPool
 from covey.ops.concat import Concat
+from covey.ops.counting import is_whole
 from covey.ops.gather import pick
 from covey.ops.leaky_relu import TwoSlopes
 from covey.ops.mul import Mul
@@ -43,6 +44,12 @@ def _reduce_l1(node: OnnxNode) -> None:
 
 @from_onnx("ReduceSumSquare")
 def _reduce_sum_square(node: OnnxNode) -> None:
+    x = node.activation(0)
+    if is_whole(node.scope.graph, x.name):  # the product of a row has as many bits as there is room for
+        places, keep = _places(node, x)
+        reduce(node, node.emit(Mul(), [x, x], output=f"{node.outputs[0]}.squares"), places, SumPool, keep)
+        node.note("the sum of squares, exactly")
+        return
     _of_rows(node, _squares)
     node.note("the product of a row with itself")
 
