@@ -14,6 +14,7 @@ import builders
 import covey
 import interpreter
 from covey.clear import run_clear
+from covey.importers.element_types import element_types
 from covey.importers.onnx import import_model
 from covey.model import load
 from covey.ops.counting import is_whole
@@ -235,3 +236,110 @@ def test_long_chains_of_whole_numbers() -> None:
         last = f"v{step}"
     graph = import_model(builders.model(nodes, {"x": ["N", 1]}, [last], CONSTANTS, dtype=TensorProto.INT32))
     assert is_whole(graph, graph.outputs[0])
+
+
+def body(
+    op: str, kind: int, inputs: list[str], attributes: dict[str, Any], states: list[onnx.ValueInfoProto]
+) -> onnx.GraphProto:
+    """A body that gives floats of what an operator makes of whole numbers, and those numbers."""
+    nodes = [
+        helper.make_node(op, inputs, ["q"], name="it", **attributes),
+        helper.make_node("Cast", ["q"], ["f"], to=TensorProto.FLOAT),
+    ]
+    results = [("q", kind), ("f", TensorProto.FLOAT)]
+    outputs = [helper.make_tensor_value_info(name, dtype, None) for name, dtype in results]
+    if states:
+        nodes.append(helper.make_node("Identity", ["on"], ["goes_on"]))
+        outputs.insert(0, helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []))
+    return helper.make_graph(nodes, "body", states, outputs)
+
+
+def in_control_flow(
+    operator: str, op: str, kind: int, inputs: list[str], output: str, **attributes: Any
+) -> onnx.ModelProto:
+    """A model of whole numbers x [N, 4] whose If or Loop gives the operator's result, or floats of it."""
+    names = ["whole", "float"]
+    if operator == "If":
+        branch = body(op, kind, inputs, attributes, [])
+        node = helper.make_node("If", ["true"], names, then_branch=branch, else_branch=branch)
+    else:
+        given = [
+            helper.make_tensor_value_info("run", TensorProto.INT64, []),
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", kind, None),
+        ]
+        inner = body(op, kind, ["state", *inputs[1:]], attributes, given)
+        node = helper.make_node("Loop", ["two", "true", "x"], [names[0], "floats"], body=inner)
+    last = [] if operator == "If" else [helper.make_node("ReduceSum", ["floats", "zero"], ["float"], keepdims=0)]
+    dtype = TensorProto.INT32 if kind == TensorProto.INT32 else TensorProto.INT64
+    numbers = helper.tensor_dtype_to_np_dtype(dtype)
+    constants = {
+        "true": np.array(True), "two": np.array(2), "zero": np.array([0]), "three": np.array(3, numbers),
+        "large": np.array(1 << 30, numbers),
+    }  # fmt: skip
+    outputs = {"whole": kind, "float": TensorProto.FLOAT}
+    return builders.model(
+        [node, *last], {"x": ["N", 4]}, [output], constants, dtype=dtype, output_dtype=outputs[output], opset=17
+    )
+
+
+@pytest.mark.parametrize("output", ["whole", "float"])
+@pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.INT32])
+@pytest.mark.parametrize("operator", ["If", "Loop"])
+def test_quotients_in_control_flow(operator: str, kind: int, output: str) -> None:
+    proto = in_control_flow(operator, "Div", kind, ["x", "three"], output)
+    x = X.astype(helper.tensor_dtype_to_np_dtype(kind))
+    (y,) = run_clear(load(covey.compile(proto, input_range=(-6, 6))), X).outputs.values()
+    np.testing.assert_array_equal(y, builders.float_results(proto, {"x": x})[0])
+
+
+REFUSED: dict[str, tuple[str, int, list[str], dict[str, Any], str]] = {
+    "ReduceMean": ("ReduceMean", TensorProto.INT64, ["x"], {"axes": [1]}, "rounds its results"),
+    "int32": ("Mul", TensorProto.INT32, ["x", "large"], {}, "int32 wraps around"),
+    "uint8": ("Cast", TensorProto.UINT8, ["x"], {"to": TensorProto.UINT8}, "uint8 wraps around"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_control_flow_rounds_is_refused(case: str) -> None:
+    op, kind, inputs, attributes, reason = REFUSED[case]
+    for operator in ("If",) if case == "uint8" else ("If", "Loop"):
+        proto = in_control_flow(operator, op, kind, inputs, "float", **attributes)
+        with pytest.raises(covey.CoveyError, match=rf"/it\.0' \({op}\): .*{reason}"):
+            covey.compile(proto, input_range=(-6, 6))
+
+
+def test_whole_numbers_that_only_constants_show() -> None:
+    """The quotient of numbers that a Where takes from constants."""
+    nodes = [
+        helper.make_node("Greater", ["x", "limit"], ["c"]),
+        helper.make_node("Where", ["c", "two", "seven"], ["w"]),
+        helper.make_node("Div", ["w", "three"], ["y"]),
+    ]
+    constants = {"limit": np.array(0.5), "two": np.array(2), "seven": np.array(-7), "three": np.array(3)}
+    proto = builders.model(nodes, {"x": ["N", 2]}, ["y"], constants, output_dtype=TensorProto.INT64)
+    x = np.array([[0.0, 1.0]], np.float32)
+    (y,) = run_clear(load(covey.compile(proto, input_range=(-1, 1))), x).outputs.values()
+    np.testing.assert_array_equal(y, [[-2, 0]])
+
+
+def test_types_need_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX infers nothing of more than 2 GB."""
+    infer, sizes = onnx.shape_inference.infer_shapes, []
+
+    def measured(model: onnx.ModelProto) -> onnx.ModelProto:
+        sizes.append(model.ByteSize())
+        return infer(model)
+
+    nodes = [
+        helper.make_node("Constant", [], ["b"], value=onnx.numpy_helper.from_array(np.ones((900, 8), np.float32))),
+        helper.make_node("MatMul", ["x", "a"], ["h"]),
+        helper.make_node("MatMul", ["h", "b"], ["s"]),
+        helper.make_node("Cast", ["s"], ["i"], to=TensorProto.INT32),
+        helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 8]}, ["y"], {"a": np.ones((8, 900))})
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", measured)
+    types, _ = element_types(proto)
+    assert (types["i"], types["s"], types["y"]) == (TensorProto.INT32, TensorProto.FLOAT, TensorProto.FLOAT)
+    assert sizes[0] < 2000

@@ -41,7 +41,7 @@ def unroll(loop: OnnxNode, import_node: ImportNode) -> None:
         counter, condition = (f"{loop.name}/{entry.name}.{runs}" for entry in body.input[:2])
         constants[counter], constants[condition] = np.array(runs, np.int64), np.array(True)
         names = dict(zip((entry.name for entry in body.input), (counter, condition, *states), strict=True))
-        found = _run(loop, body, names, runs, import_node)
+        found = _run(loop, "body", names, runs, import_node)
         if found[0] not in constants:
             raise loop.unsupported("whether it runs on depends on the network's input", FLAT)
         goes_on = bool(_number(loop, constants[found[0]]))
@@ -65,7 +65,7 @@ def choose(node: OnnxNode, import_node: ImportNode) -> None:
         raise node.unsupported(f"its {taken} does not give what it does", "repair the model")
     if any(attribute.type == AttributeProto.GRAPH for each in branch.node for attribute in each.attribute):
         raise node.unsupported("its branch has control flow of its own", FLAT)
-    _results(node, _run(node, branch, {}, 0, import_node), [], import_node)
+    _results(node, _run(node, taken, {}, 0, import_node), [], import_node)
     node.note(f"its {taken}, which is always taken")
 
 
@@ -75,9 +75,10 @@ def _number(loop: OnnxNode, array: npt.NDArray[Any]) -> int:
     return int(array.ravel()[0])
 
 
-def _run(loop: OnnxNode, body: onnx.GraphProto, names: dict[str, str], run: int, import_node: ImportNode) -> list[str]:
+def _run(loop: OnnxNode, attribute: str, names: dict[str, str], run: int, import_node: ImportNode) -> list[str]:
     """The body's outputs in one run; `names` has what its inputs are called outside of it."""
-    scope = loop.scope
+    scope, body = loop.scope, loop.attribute(attribute)
+    types = scope.types_within.get((*loop.outputs, attribute), {})
     for tensor in body.initializer:
         names[tensor.name] = f"{loop.name}/{tensor.name}.{run}"
         scope.constants[names[tensor.name]] = numpy_helper.to_array(tensor)
@@ -85,6 +86,7 @@ def _run(loop: OnnxNode, body: onnx.GraphProto, names: dict[str, str], run: int,
     for node in body.node:
         inputs = [names.get(name, name) for name in node.input]
         names.update({name: f"{loop.name}/{name}.{run}" for name in node.output if name})
+        scope.types.update({names[name]: types[name] for name in node.output if name in types})
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         del copy.input[:], copy.output[:]

@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError
 from covey.importers import loops, moved, narrow
+from covey.importers.element_types import element_types
 from covey.importers.folding import evaluate, shape_of
 from covey.importers.onnx_node import (
     BATCH,
@@ -46,9 +47,6 @@ _FOLDED = {"ConstantOfShape", "If", "Loop", "Range", "Shape", "Size"}
 
 _OF_LABELS = {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze", "ZipMap"}
 """What models do with class labels before they give them."""
-
-_MAKES_WHOLE = {"ArgMax", "ArgMin", "Cast", "TopK"}
-"""Operators that may give whole numbers where a model's inputs hold none."""
 
 _ORDERING = {"Clip", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min"}
 """What may give the same for two batch sizes, and something else for others."""
@@ -163,7 +161,6 @@ class _Importer:
         self.taken: set[str] = set()
         self.unknown: dict[str, str] = {}  # values without a known shape: the unsupported node that each comes from
         self.inferred: dict[str, list[int]] | None = None
-        self.types: dict[str, int] | None = None
 
     def run(self) -> tuple[Graph, list[NodeError]]:
         graph = self.scope.graph
@@ -177,6 +174,7 @@ class _Importer:
         for value in self.model.graph.input:
             if value.name not in self.scope.constants:
                 self._input(value)
+        self.scope.types, self.scope.types_within = element_types(self.model)
         for index, node in enumerate(self.model.graph.node):
             self._node(node, self._name(node, index))
         for output in self.model.graph.output:
@@ -380,9 +378,7 @@ class _Importer:
 
     def _whole_type(self, name: str) -> str | None:
         """The type of integers in which the model has a value; values here have none."""
-        if self.types is None:
-            self.types = _inferred_types(self.model) if _computes_with_whole(self.model.graph) else {}
-        return _WHOLE.get(self.types.get(name, 0))
+        return _WHOLE.get(self.scope.types.get(name, 0))
 
     def _importer(self, proto: onnx.NodeProto, name: str) -> Importer:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
@@ -437,21 +433,6 @@ def _random(proto: onnx.NodeProto, scope: Scope) -> bool:
     if proto.op_type == "Dropout":
         return len(proto.input) > 2 and bool(np.any(scope.constants.get(proto.input[2], False)))
     return proto.op_type.startswith("Random") or proto.op_type in ("Bernoulli", "Multinomial")
-
-
-def _computes_with_whole(graph: onnx.GraphProto) -> bool:
-    """Whether a model may compute with whole numbers that depend on its inputs."""
-    takes = any(_DTYPES.get(value.type.tensor_type.elem_type) is DType.INDEX for value in graph.input)
-    return takes or any(node.op_type in _MAKES_WHOLE for node in graph.node)
-
-
-def _inferred_types(model: onnx.ModelProto) -> dict[str, int]:
-    """Types of elements, where ONNX can tell them."""
-    try:
-        graph = onnx.shape_inference.infer_shapes(model).graph
-    except Exception:  # models of more than 2 GB
-        graph = model.graph
-    return {value.name: value.type.tensor_type.elem_type for value in [*graph.value_info, *graph.output]}
 
 
 def _inferred_shapes(model: onnx.ModelProto, batch: int | None) -> dict[str, list[int]]:

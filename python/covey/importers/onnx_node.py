@@ -127,6 +127,10 @@ class Scope:
     """The ONNX names of class labels, which the result's owner reads off the scores."""
     categories: set[str] = field(default_factory=set)
     """The ONNX names that nothing but encoders of categories reads."""
+    types: dict[str, int] = field(default_factory=dict)
+    """The types of elements that the model has, by ONNX name."""
+    types_within: dict[tuple[str, ...], dict[str, int]] = field(default_factory=dict)
+    """The same of control flow's bodies, by the node's outputs and the body's attribute."""
 
     def activation(self, name: str) -> Value | None:
         """The graph's value that the ONNX name stands for, if it is one."""
