@@ -343,3 +343,10 @@ def test_types_need_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     types, _ = element_types(proto)
     assert (types["i"], types["s"], types["y"]) == (TensorProto.INT32, TensorProto.FLOAT, TensorProto.FLOAT)
     assert sizes[0] < 2000
+
+
+@pytest.mark.parametrize("dividend", ["x", "three"])
+def test_quotients_of_secret_whole_numbers_are_refused(dividend: str) -> None:
+    proto = whole_model([helper.make_node("Div", [dividend, "twice"], ["y"], name="it")], ["y"])
+    with pytest.raises(covey.UnsupportedError, match=r"'it' \(Div\): .* no constant; put a Cast to float before it"):
+        covey.compile(proto, input_range=(1, 6))

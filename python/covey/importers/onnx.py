@@ -361,10 +361,10 @@ class _Importer:
             if not is_whole(scope.graph, behind):
                 raise node.unsupported("it rounds its results to whole numbers", "put a Cast to float before it")
             if kind in narrow.NARROW and not narrow.fits(scope.graph, scope.graph.values[behind], kind):
-                self._keep_within(node, value, kind)
+                self._keep_within(node, name, value, kind)
 
-    def _keep_within(self, node: OnnxNode, value: Value, kind: str) -> None:
-        """Put a check of the range behind a result."""
+    def _keep_within(self, node: OnnxNode, output: str, value: Value, kind: str) -> None:
+        """Put a check of the range behind the value of an output."""
         scope = self.scope
         # What a cast read shows how far its result reaches.
         source = node.inputs[:1] if node.op_type == "Cast" else []
@@ -374,7 +374,7 @@ class _Importer:
             "Within",
             OnnxNode(scope, node.name, node.op_type, [value.name, *source], [checked], {"kind": kind}),
         )
-        scope.aliases[node.outputs[0]] = checked
+        scope.aliases[output] = checked
 
     def _whole_type(self, name: str) -> str | None:
         """The type of integers in which the model has a value; values here have none."""

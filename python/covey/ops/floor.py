@@ -94,6 +94,10 @@ def _floor(node: OnnxNode) -> None:
 @from_onnx("TruncatedDiv")
 def _truncated_quotient(node: OnnxNode) -> None:
     """Not ONNX's own: a quotient without its fraction, as Div has it of whole numbers."""
+    if not node.is_constant(1):
+        raise node.unsupported(
+            "it divides whole numbers by others that are no constant", "put a Cast to float before it"
+        )
     toward_zero(node, node.activation(0, "dividend"), divisor_of(node))
 
 
