@@ -286,7 +286,7 @@ REFUSED: dict[str, tuple[list[onnx.NodeProto], str]] = {
             helper.make_node("Div", ["ids", "i"], ["q"], name="q"),
             helper.make_node("Cast", ["q"], ["y"], to=TensorProto.FLOAT),
         ],
-        "node 'q' (Div): its divisor must be a constant; export the model with it fixed",
+        "node 'q' (Div): it divides whole numbers by others that are no constant; put a Cast to float before it",
     ),
     "arithmetic": (
         [
