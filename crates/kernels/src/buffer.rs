@@ -76,6 +76,34 @@ fn size_of_lines(lines: usize) -> usize {
     lines.max(1).next_power_of_two().ilog2() as usize
 }
 
+/// Memory of `bytes` and more: kept, or new.
+fn take(bytes: usize) -> Vec<Line> {
+    let needed = bytes.div_ceil(size_of::<Line>());
+    let size = size_of_lines(needed);
+    let kept = HELD.try_with(|held| held.borrow_mut().take(size)).ok().flatten();
+    let kept = kept.or_else(|| SHARED.lock().unwrap_or_else(PoisonError::into_inner).take(size));
+    let mut lines = kept.unwrap_or_else(|| Line::zeroed(size_of::<Line>() << size));
+    if cfg!(debug_assertions) {
+        // Who relies on what is there shall not be right by chance.
+        lines[..needed].fill(Line::JUNK);
+    }
+    lines
+}
+
+/// Keeps memory, or frees it.
+fn put_back(lines: Vec<Line>) {
+    let bytes = size_of_val(&lines[..]);
+    if bytes == 0 || bytes > LONGEST {
+        return;
+    }
+    // A thread that is ending has nowhere to keep it.
+    let most = MOST_HELD.load(Ordering::Relaxed);
+    if let Ok(Some(lines)) = HELD.try_with(|held| held.borrow_mut().put(lines, most)) {
+        let surplus = SHARED.lock().unwrap_or_else(PoisonError::into_inner).put(lines, MOST_SHARED);
+        drop(surplus);
+    }
+}
+
 impl<W: Word> Buffer<W> {
     /// A buffer of no words.
     pub const fn new() -> Self {
@@ -88,16 +116,7 @@ impl<W: Word> Buffer<W> {
         if bytes == 0 {
             return Buffer::new();
         }
-        let size = size_of_lines(bytes.div_ceil(size_of::<Line>()));
-        let kept = HELD.try_with(|held| held.borrow_mut().take(size)).ok().flatten();
-        let kept = kept.or_else(|| SHARED.lock().unwrap_or_else(PoisonError::into_inner).take(size));
-        let lines = kept.unwrap_or_else(|| Line::zeroed(size_of::<Line>() << size));
-        let mut buffer = Buffer { lines, len, word: PhantomData };
-        if cfg!(debug_assertions) {
-            // Who relies on what is there shall not be right by chance.
-            buffer.fill(W::from_u64(0xA5A5_A5A5_A5A5_A5A5));
-        }
-        buffer
+        Buffer { lines: take(bytes), len, word: PhantomData }
     }
 
     /// `len` zeros.
@@ -124,17 +143,7 @@ impl<W: Word> Buffer<W> {
 
 impl<W> Drop for Buffer<W> {
     fn drop(&mut self) {
-        let lines = std::mem::take(&mut self.lines);
-        let bytes = size_of_val(&lines[..]);
-        if bytes == 0 || bytes > LONGEST {
-            return;
-        }
-        // A thread that is ending has nowhere to keep it.
-        let most = MOST_HELD.load(Ordering::Relaxed);
-        if let Ok(Some(lines)) = HELD.try_with(|held| held.borrow_mut().put(lines, most)) {
-            let surplus = SHARED.lock().unwrap_or_else(PoisonError::into_inner).put(lines, MOST_SHARED);
-            drop(surplus);
-        }
+        put_back(std::mem::take(&mut self.lines));
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) struct Line([u8; 64]);
 
 impl Line {
     pub(crate) const ZERO: Line = Line([0; 64]);
+    /// Neither zero nor a likely value.
+    pub(crate) const JUNK: Line = Line([0xA5; 64]);
 
     /// `bytes` zero bytes, rounded up to whole lines.
     pub(crate) fn zeroed(bytes: usize) -> Vec<Line> {

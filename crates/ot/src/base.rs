@@ -30,14 +30,28 @@ pub trait BaseOt {
     /// The channel's, or what the peer sent is not well formed.
     fn send(&self, channel: &mut dyn Channel, instance: &Instance, count: usize) -> Result<Zeroizing<Vec<[Seed; 2]>>>;
 
-    /// The receiver's side: the string of each choice, 0 or 1.
+    /// The receiver's message, for choices 0 or 1. It waits for nothing, so that base OTs of both directions take the time of one.
     ///
     /// # Errors
     /// As [`BaseOt::send`].
-    fn receive(&self, channel: &mut dyn Channel, instance: &Instance, choices: &[u8]) -> Result<Zeroizing<Vec<Seed>>>;
+    fn request(&self, channel: &mut dyn Channel, instance: &Instance, choices: &[u8]) -> Result<Request>;
+
+    /// The strings that the receiver chose, from the sender's answer.
+    ///
+    /// # Errors
+    /// As [`BaseOt::send`].
+    fn receive(&self, channel: &mut dyn Channel, instance: &Instance, request: Request)
+    -> Result<Zeroizing<Vec<Seed>>>;
 
     /// Bytes the receiver and the sender send for `count`.
     fn bytes(&self, count: usize) -> [usize; 2];
+}
+
+/// The receiver's side between its message and the answer. Not `Debug`.
+pub struct Request {
+    choices: Zeroizing<Vec<u8>>,
+    secrets: Zeroizing<Vec<Scalar>>,
+    message: Vec<u8>,
 }
 
 /// Masny and Rindal's on ristretto.
@@ -66,8 +80,8 @@ impl BaseOt for Ristretto {
         Ok(seeds)
     }
 
-    fn receive(&self, channel: &mut dyn Channel, instance: &Instance, choices: &[u8]) -> Result<Zeroizing<Vec<Seed>>> {
-        let mut request = Vec::with_capacity(choices.len() * 2 * POINT);
+    fn request(&self, channel: &mut dyn Channel, instance: &Instance, choices: &[u8]) -> Result<Request> {
+        let mut message = Vec::with_capacity(choices.len() * 2 * POINT);
         let mut secrets = Zeroizing::new(Vec::with_capacity(choices.len()));
         for (number, &choice) in choices.iter().enumerate() {
             let a = scalar()?;
@@ -77,16 +91,26 @@ impl BaseOt for Ristretto {
             // r_choice is `own`, without a branch or an index.
             let mask = 0u8.wrapping_sub(choice & 1);
             let swap = |(own, other): (&u8, &u8)| own ^ (own ^ other) & mask;
-            request.extend(own.as_bytes().iter().zip(other.as_bytes()).map(swap));
-            request.extend(other.as_bytes().iter().zip(own.as_bytes()).map(swap));
+            message.extend(own.as_bytes().iter().zip(other.as_bytes()).map(swap));
+            message.extend(other.as_bytes().iter().zip(own.as_bytes()).map(swap));
             secrets.push(*a);
         }
-        channel.send(request.clone())?;
+        channel.send(message.clone())?;
+        Ok(Request { choices: Zeroizing::new(choices.to_vec()), secrets, message })
+    }
+
+    fn receive(
+        &self,
+        channel: &mut dyn Channel,
+        instance: &Instance,
+        request: Request,
+    ) -> Result<Zeroizing<Vec<Seed>>> {
+        let Request { choices, secrets, message } = &request;
         let answer = channel.recv(choices.len() * POINT)?;
         let mut seeds = Zeroizing::new(Vec::with_capacity(choices.len()));
         for (number, public) in answer.as_chunks::<POINT>().0.iter().enumerate() {
             let point = decode(channel, public)?;
-            let points = &request.as_chunks::<{ 2 * POINT }>().0[number];
+            let points = &message.as_chunks::<{ 2 * POINT }>().0[number];
             let shared = secrets[number] * point;
             seeds.push(key(instance, number, choices[number], points, &CompressedRistretto(*public), shared));
         }

@@ -16,7 +16,7 @@ use covey_kernels::constant_time::declassified;
 use covey_store::wipe;
 use zeroize::Zeroizing;
 
-use crate::base::{BaseOt, Seed};
+use crate::base::{self, BaseOt, Seed};
 use crate::instance::{Purpose, random};
 use crate::{Block, Channel, HashKey, Instance, Result};
 
@@ -34,6 +34,12 @@ pub struct SenderSetup {
     seeds: Zeroizing<Vec<Vec<Seed>>>,
     /// Of all messages so far: public, random, and different in each set-up.
     transcript: [u8; 32],
+}
+
+/// The sender's set-up between its first message and the answer. Not `Debug`.
+struct SenderRequest {
+    delta: Block,
+    base: base::Request,
 }
 
 /// What the receiver keeps. Not `Debug`.
@@ -90,19 +96,57 @@ fn transcript(instance: &Instance, messages: &[u8]) -> [u8; 32] {
     declassified(instance.derive(Purpose::TreeMask, u64::MAX, &[blake3::hash(messages).as_bytes()]))
 }
 
+/// The sender's set-up of one instance and the receiver's of another, with the base OTs of both at once. The peer does the same.
+///
+/// # Errors
+/// The channel's, and malformed messages.
+pub fn both_setups(
+    base: &dyn BaseOt,
+    channel: &mut dyn Channel,
+    [sent, received]: [&Instance; 2],
+    k: usize,
+) -> Result<(SenderSetup, ReceiverSetup)> {
+    let request = SenderRequest::new(base, channel, sent)?;
+    let receiver = ReceiverSetup::new(base, channel, received, k)?;
+    Ok((SenderSetup::from_request(request, base, channel, sent, k)?, receiver))
+}
+
+impl SenderRequest {
+    /// Draws Δ and sends the message of the base OTs' receiver.
+    fn new(base: &dyn BaseOt, channel: &mut dyn Channel, instance: &Instance) -> Result<Self> {
+        let delta = Block::from_bytes(random()?);
+        let delta = delta ^ Block::new(1 ^ u128::from(delta.low() & 1));
+        // What it gets of level t is the sum of the children it has a seed for: not of those on the way to Δ's digit.
+        let choices = Zeroizing::new((0..BITS).map(|index| 1 ^ bit(delta, index)).collect::<Vec<u8>>());
+        Ok(SenderRequest { delta, base: base.request(channel, instance, &choices)? })
+    }
+}
+
+fn bit(delta: Block, index: usize) -> u8 {
+    (delta.to_u128() >> index) as u8 & 1
+}
+
 impl SenderSetup {
     /// The sender's set-up: base OTs, as their receiver, then the seeds of the trees. `instance` names the set-up itself.
     ///
     /// # Errors
     /// The channel's, and malformed messages.
     pub fn new(base: &dyn BaseOt, channel: &mut dyn Channel, instance: &Instance, k: usize) -> Result<Self> {
+        Self::from_request(SenderRequest::new(base, channel, instance)?, base, channel, instance, k)
+    }
+
+    /// What is left of it after its first message.
+    fn from_request(
+        request: SenderRequest,
+        base: &dyn BaseOt,
+        channel: &mut dyn Channel,
+        instance: &Instance,
+        k: usize,
+    ) -> Result<Self> {
         check(k);
-        let delta = Block::from_bytes(random()?);
-        let delta = delta ^ Block::new(1 ^ u128::from(delta.low() & 1));
-        let bit = |index: usize| (delta.to_u128() >> index) as u8 & 1;
-        // What it gets of level t is the sum of the children it has a seed for: not of those on the way to Δ's digit.
-        let choices = Zeroizing::new((0..BITS).map(|index| 1 ^ bit(index)).collect::<Vec<u8>>());
-        let strings = base.receive(channel, instance, &choices)?;
+        let SenderRequest { delta, base: request } = request;
+        let bit = |index: usize| bit(delta, index);
+        let strings = base.receive(channel, instance, request)?;
         let message = channel.recv(BITS * 2 * Block::BYTES)?;
         let mut seeds = Zeroizing::new(Vec::new());
         let mut start = 0;

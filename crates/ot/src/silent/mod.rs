@@ -320,6 +320,20 @@ macro_rules! side {
 side!(SilentSender, |side| side.delta, |state, delta| SilentSender { state, delta, setup: None });
 side!(SilentReceiver, |_side| Block::ZERO, |state, _delta| SilentReceiver { state, setup: None });
 
+/// The sender of one instance and the receiver of another, with the base OTs of both at once. The peer does the same.
+///
+/// # Errors
+/// The channel's, and malformed messages.
+pub fn both_set_up(
+    base: &dyn BaseOt,
+    channel: &mut dyn Channel,
+    [sent, received]: [&Instance; 2],
+    [sent_set, received_set]: [Parameters; 2],
+) -> Result<(SilentSender, SilentReceiver)> {
+    let (sender, receiver) = softspoken::both_setups(base, channel, [sent, received], BOOTSTRAP_DIGITS)?;
+    Ok((SilentSender::new(&sender, sent, sent_set), SilentReceiver::new(&receiver, received, received_set)))
+}
+
 impl SilentSender {
     /// The sender of `instance`, from a set-up with [`BOOTSTRAP_DIGITS`]. Nothing is sent yet.
     pub fn new(setup: &SenderSetup, instance: &Instance, parameters: Parameters) -> Self {

@@ -120,6 +120,12 @@ impl Stock {
     /// # Errors
     /// The channel's.
     pub fn fill(&mut self, wanted: [u64; 2], channel: &mut dyn Channel) -> Result<()> {
+        let (sent, received) = (&mut self.sent, &mut self.received);
+        if sent.is_cold(wanted[self.me]) && received.is_cold(wanted[1 - self.me]) {
+            let (instances, sets) = ([&sent.instance, &received.instance], [sent.parameters, received.parameters]);
+            let (sender, receiver) = silent::both_set_up(&Ristretto, channel, instances, sets)?;
+            (sent.extension, received.extension) = (Some(sender), Some(receiver));
+        }
         for (sender, wanted) in wanted.into_iter().enumerate() {
             if sender == self.me {
                 self.sent.fill(wanted, channel)?;
@@ -158,6 +164,11 @@ impl<S: Side> Direction<S> {
     fn missing(&self, wanted: u64) -> Option<usize> {
         let left = self.blocks.left() as u64;
         (left < wanted).then(|| (wanted - left) as usize)
+    }
+
+    /// Whether an extension to `wanted` starts with base OTs.
+    fn is_cold(&self, wanted: u64) -> bool {
+        self.missing(wanted).is_some() && self.extension.is_none() && self.blocks.is_fresh()
     }
 
     /// Whether there was an iteration of silent extension.

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use covey_ot::{Block, Instance, Link};
+use covey_ot::base::{BaseOt, Ristretto, Seed};
+use covey_ot::{Block, Channel, Instance, Link, Result};
 use covey_ring::{BitTensor, Word};
 use covey_transport::{Network, Phase, memory};
+use zeroize::Zeroizing;
 
 /// `len` words that look random (SplitMix64).
 pub fn words<W: Word>(len: usize, seed: u64) -> Vec<W> {
@@ -46,10 +48,16 @@ impl Planes {
     }
 }
 
+/// The receiver's side of base OTs.
+pub fn chosen(channel: &mut dyn Channel, instance: &Instance, choices: &[u8]) -> Result<Zeroizing<Vec<Seed>>> {
+    let request = Ristretto.request(channel, instance, choices)?;
+    Ristretto.receive(channel, instance, request)
+}
+
 /// Both sides of something, as threads over the memory transport: party 0's result, party 1's, and the payload bytes each sent.
 pub fn both<A: Send, B: Send>(
-    zero: impl FnOnce(&mut dyn covey_ot::Channel) -> A + Send,
-    one: impl FnOnce(&mut dyn covey_ot::Channel) -> B + Send,
+    zero: impl FnOnce(&mut dyn Channel) -> A + Send,
+    one: impl FnOnce(&mut dyn Channel) -> B + Send,
 ) -> (A, B, [u64; 2]) {
     covey_kernels::dispatch::cap_from_environment();
     let networks = memory::network(2, Duration::from_secs(60));

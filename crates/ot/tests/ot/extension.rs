@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::common::{assert_balanced, assert_correlated, both, instance};
+use crate::common::{assert_balanced, assert_correlated, both, chosen, instance};
 use covey_ot::base::{BaseOt, Ristretto};
 use covey_ot::softspoken::{self, ReceiverSetup, SenderSetup};
 use covey_ot::{Channel, Instance, OtError};
@@ -11,7 +11,7 @@ use covey_ot::{Channel, Instance, OtError};
 fn base_strings_match_the_choices() {
     let choices: Vec<u8> = (0..64).map(|i| (i * i / 3) as u8 & 1).collect();
     let (held, strings, sent) = both(
-        |channel| Ristretto.receive(channel, &instance(0), &choices).unwrap(),
+        |channel| chosen(channel, &instance(0), &choices).unwrap(),
         |channel| Ristretto.send(channel, &instance(0), 64).unwrap(),
     );
     assert_eq!(sent.map(|bytes| bytes as usize), Ristretto.bytes(64));
@@ -25,7 +25,7 @@ fn base_strings_match_the_choices() {
 #[test]
 fn parties_of_different_instances_share_no_string() {
     let (held, strings, _) = both(
-        |channel| Ristretto.receive(channel, &instance(0), &[0; 8]).unwrap(),
+        |channel| chosen(channel, &instance(0), &[0; 8]).unwrap(),
         |channel| Ristretto.send(channel, &instance(1), 8).unwrap(),
     );
     assert!((0..8).all(|i| !strings[i].contains(&held[i])));
@@ -39,7 +39,7 @@ fn refused(bytes: impl Fn(usize) -> Vec<u8> + Sync) -> [String; 2] {
         |channel| message(Ristretto.send(channel, &instance(0), 4).map(|_| ())),
     );
     let (at_receiver, ..) = both(
-        |channel| message(Ristretto.receive(channel, &instance(0), &[0, 1, 0, 1]).map(|_| ())),
+        |channel| message(chosen(channel, &instance(0), &[0, 1, 0, 1]).map(|_| ())),
         |channel| {
             channel.recv(64 * 4).unwrap();
             channel.send(bytes(32 * 4)).unwrap();

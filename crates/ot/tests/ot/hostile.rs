@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::common::chosen;
 use covey_ot::base::{BaseOt, Ristretto};
 use covey_ot::silent::{B10, SilentReceiver, SilentSender};
 use covey_ot::{Channel, Instance, OtError, Result};
@@ -51,7 +52,7 @@ fn points_that_are_none_are_refused() {
         let line = blame(Ristretto.send(&mut peer, &INSTANCE, 4));
         assert!(line.contains(why), "{line}");
         assert_eq!(peer.heard, 0, "nothing is answered");
-        let line = blame(Ristretto.receive(&mut peer, &INSTANCE, &[0, 1, 1, 0]));
+        let line = blame(chosen(&mut peer, &INSTANCE, &[0, 1, 1, 0]));
         assert!(line.contains(why), "{line}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::common::both;
 use covey_ot::silent::{self, Parameters};
 use covey_ot::stock::{self, BatchName, DiskStock, Portion, Reserved, Stock};
-use covey_ot::{Block, Channel, Received, Sent};
+use covey_ot::{Block, Channel, OtError, Received, Sent};
 use covey_store::{Contents, Material};
 
 /// 704 OTs an iteration: 64 · 16 outputs, less 64 · 4 + 64 for the next.
@@ -146,6 +146,49 @@ fn few_that_are_expected_are_made_without_an_extension() {
     for many in [[most + 1, 0], [0, 10 * most]] {
         assert_eq!(stock::expected_bytes([SMALL; 2], many), stock::cold_bytes([SMALL; 2], many));
     }
+}
+
+/// A channel that notes what is sent and received.
+struct Noted<'a> {
+    channel: &'a mut dyn Channel,
+    calls: String,
+}
+
+impl Channel for Noted<'_> {
+    fn send(&mut self, message: Vec<u8>) -> Result<(), OtError> {
+        self.calls.push('s');
+        self.channel.send(message)
+    }
+
+    fn recv(&mut self, len: usize) -> Result<Vec<u8>, OtError> {
+        self.calls.push('r');
+        self.channel.recv(len)
+    }
+
+    fn refuse(&self, detail: String) -> OtError {
+        self.channel.refuse(detail)
+    }
+}
+
+/// Both parties send their points before they wait for the other's, so that the base OTs of both directions take one round trip.
+#[test]
+fn base_ots_of_both_directions_are_done_at_once() {
+    let run = |me: usize| {
+        move |channel: &mut dyn Channel| {
+            let (mut stock, mut taken) = (fresh(me), Taken::default());
+            stock.expect([64, 64]);
+            let planned = stock.fill_bytes([8, 8]);
+            let mut noted = Noted { channel, calls: String::new() };
+            stock.fill([8, 8], &mut noted).unwrap();
+            taken.take(&mut stock, 64, 64);
+            (taken, planned, noted.calls)
+        }
+    };
+    let (zero, one, sent) = both(run(0), run(1));
+    assert_eq!(zero.0.fits(&one.0), 128);
+    assert_eq!(sent, zero.1, "as planned");
+    // Points out, the others' in; the answer and the trees out, theirs in; then the extensions, P0's as sender first.
+    assert_eq!([&zero.2[..], &one.2[..]], ["srssrrrs", "srssrrsr"]);
 }
 
 fn open(directory: &Path, me: usize) -> DiskStock {
