@@ -1,7 +1,7 @@
 //! How long one party computes by itself, on one thread and on several: it runs alone on the messages that it received in a run of all.
-//! `cargo run --release -p covey-conformance --example one_party -- PROGRAM WEIGHTS PROTOCOL [ROLE [THREADS [REPETITIONS]]]`, where
-//! PROTOCOL is trio, quad or beaver (two parties), and THREADS a list such as 1,2,4. Numbers of threads take turns. The first run of each
-//! is not timed. Inputs are random and of 8 bits.
+//! `cargo run --release -p covey-conformance --example one_party -- PROGRAM WEIGHTS PROTOCOL [ROLE [THREADS [REPETITIONS [BATCH]]]]`,
+//! where PROTOCOL is trio, quad or beaver (two parties), and THREADS a list such as 1,2,4. Numbers of threads take turns. The first run of
+//! each is not timed. Inputs are random and of 8 bits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -80,18 +80,18 @@ fn main() -> Result<(), Failed> {
         return Err("give a program, its weights and a protocol".into());
     };
     let number = |index: usize, or: usize| rest.get(index).map_or(Ok(or), |text| text.parse());
-    let (role, repetitions) = (number(0, 1)?, number(2, 10)?);
+    let (role, repetitions, batch) = (number(0, 1)?, number(2, 10)?, number(3, 1)?);
     let threads =
         rest.get(1).map_or("1,2", String::as_str).split(',').map(str::parse).collect::<Result<Vec<_>, _>>()?;
     let program = Arc::new(Program::read(program)?);
     let weights = Weights::read(Path::new(weights), &program)?;
     let inputs = program.inputs().iter().map(|&id| {
-        let shape = program.value(id).full_shape(1);
+        let shape = program.value(id).full_shape(batch);
         let values = spread(8, shape.iter().product(), "input");
         Tensor::new(shape, values.into_iter().map(|v| program.ring().wrap(v.into())).collect())
     });
     let case = Case { inputs: vec![inputs.collect(); 2], program: program.clone(), weights };
-    let settings = (role, &threads[..], repetitions);
+    let settings = (role, &threads[..], repetitions, batch);
     match (protocol.as_str(), program.ring().bits()) {
         ("trio", ..=32) => measure::<TrioHarness<u32>>(&case, settings),
         ("trio", _) => measure::<TrioHarness<u64>>(&case, settings),
@@ -105,7 +105,10 @@ fn main() -> Result<(), Failed> {
 
 const RUNS: [(Phase, u64); 2] = [(Phase::Joint, 1), (Phase::Joint, 2)];
 
-fn measure<H: Harness>(case: &Case, (role, threads, repetitions): (usize, &[usize], usize)) -> Result<(), Failed> {
+fn measure<H: Harness>(
+    case: &Case,
+    (role, threads, repetitions, batch): (usize, &[usize], usize, usize),
+) -> Result<(), Failed> {
     let log = Log::default();
     let wrap = |me, endpoint| -> Box<dyn Endpoint> {
         if me == role { Box::new(Tap::new(endpoint, log.clone())) } else { endpoint }
@@ -125,7 +128,7 @@ fn measure<H: Harness>(case: &Case, (role, threads, repetitions): (usize, &[usiz
             let executor = Executor::new(&mut party, case.program.clone(), parameters)?;
             let mut last = (0.0, Vec::new());
             for (phase, inference) in RUNS {
-                let settings = RunSettings { phase, inference, batch: 1, round_bits: 0, continues: false };
+                let settings = RunSettings { phase, inference, batch, round_bits: 0, continues: false };
                 let start = Instant::now();
                 let timings = executor.run_with(&mut party, settings, &mut CarriedShares::default(), &mut ())?;
                 last = (start.elapsed().as_secs_f64() * 1e3, timings);

@@ -415,11 +415,11 @@ fn combinations<W: Word + Element>(
     mut run: impl FnMut(&Positions, &[W]) -> u64 + 'static,
 ) -> Prepared {
     let geometry = square(2, 2, 5, 1);
-    let bytes = Positions::places(&geometry, 1) * Positions::COUNT;
+    let bytes = Positions::drawn(&geometry, 1).next_multiple_of(8);
     let len = len(&geometry);
     prepared::<u64>(bytes / 8 + (len * W::BYTES).div_ceil(8), move |secret| {
         let (bytes, tensor) = secret.split_at_mut(bytes / 8);
-        let positions = Positions::new(&geometry, 1, |words| words.copy_from_slice(elements(bytes)));
+        let positions = Positions::new(&geometry, 1, |words| words.copy_from_slice(&elements(bytes)[..words.len()]));
         run(&positions, &elements(tensor)[..len])
     })
 }

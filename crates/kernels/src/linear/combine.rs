@@ -5,8 +5,13 @@
 //! output takes as many products as a few positions do.
 //!
 //! Positions are counted on a grid that has room for the output and for every phase of the input, the rows and columns that are equal
-//! modulo the strides. What a kernel element reads then lies at a fixed distance from the position, so that an input is copied once and
-//! not once for each element; where it reads padding, the position's bytes are taken for 0.
+//! modulo the strides. What a kernel element reads then lies at a fixed distance from the position.
+//!
+//! A is a Toeplitz matrix (Mansour, Nisan, Tiwari: The computational complexity of universal hashing, 1993): combination i takes byte
+//! s[p + f_i] of place p, for random s and different shifts f_i. For lowest bits, words modulo 2, it takes any vector but 0 to 0 with
+//! chance 2^-COUNT: at the last place that is not 0, each combination has a byte that those of smaller shifts have not. An element that
+//! reads a ahead takes the sum over q = p + a of s[q + f_i - a] times what lies at q. Elements share the sums of equal f_i - a, so that
+//! a kernel of 3 x 3 takes 80 of them and not 9 · 48. Next to padding not all elements read: such regions are summed by themselves.
 
 use std::ops::Range;
 
@@ -18,17 +23,17 @@ use crate::dispatch::{Isa, level};
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 use crate::gemm::amx::{Session, combine};
 use crate::gemm::{Sizes, add_product};
-use crate::scratch::{Line, words, words_mut};
 use crate::{Buffer, ConvGeometry, threads, vectorised};
 
-/// Rows computed at once.
-const ROWS: usize = 16;
-/// Places of the grid combined at once are a multiple of this.
+/// Rows computed at once: those of a tile, or enough to pay for packing what they are multiplied with.
+fn rows_at_once() -> usize {
+    if has_tiles() { 16 } else { 64 }
+}
+
+/// Places of the grid combined at once, at most: their bytes stay in a second-level cache, and their sums fit 32 bits.
+const PLACES: usize = 512;
+/// Tiles take a multiple of so many.
 const STEP: usize = 64;
-/// So many at least: their bytes stay in a first-level cache.
-const LEAST: usize = 512;
-/// At most: their sums fit 32 bits.
-const MOST: usize = 1 << 15;
 
 /// Products below which a thread is not worth waking.
 const PART: usize = 1 << 22;
@@ -39,43 +44,96 @@ pub struct Positions {
     batch: usize,
     /// Places of one image, by row and column.
     grid: [usize; 2],
-    /// For four places after another those bytes of each combination.
-    bytes: Vec<Line>,
+    /// By combination.
+    shifts: Vec<usize>,
+    /// Combination i takes byte `place + shifts[i]`.
+    bytes: Vec<u8>,
+}
+
+/// How much further than a position an element of the kernel reads, along one axis.
+struct Reach {
+    element: usize,
+    /// Which of the input's rows or columns it reads, modulo the stride.
+    phase: usize,
+    /// On the grid.
+    ahead: isize,
+    /// Those of its phase that it reads.
+    reads: Range<usize>,
 }
 
 /// An element of the kernel.
 struct Tap {
     number: usize,
-    /// Which of the input's rows and columns it reads, modulo the strides.
-    phase: [usize; 2],
-    /// How far ahead on the grid.
     ahead: isize,
-    /// Rows and columns of the output where it reads no padding.
-    inside: [Range<usize>; 2],
 }
 
-/// What lies in a run of the grid, a row or a whole image: words, `step` apart, at some of its places, and zeros.
-struct Run<'a, W> {
-    places: Range<usize>,
-    words: &'a [W],
+/// A part of a tensor from which the same elements of the kernel read.
+struct Region {
+    runs: Vec<Run>,
+    /// From one word of a run to the next.
     step: usize,
+    taps: Vec<Tap>,
+    /// Differences of shifts and of how far ahead elements read: one for each sum, in ascending order.
+    differences: Vec<isize>,
 }
 
-/// How a tensor lies on the grid.
-#[derive(Clone, Copy)]
-enum Lie {
-    /// As it is in memory, image by image.
-    Images,
-    Rows,
+/// Places after one another, and where the words there lie.
+struct Run {
+    place: usize,
+    word: usize,
+    len: usize,
 }
 
-/// Rows of words over a range of the grid.
-struct Planes<W> {
-    words: Buffer<W>,
-    /// In limbs, where the processor has tiles.
-    #[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(dead_code))]
-    limbs: Buffer<W>,
-    stride: usize,
+/// Shifts of a grid of `width` columns: a block of rows and columns, or all next to each other where that is as good.
+fn shifts(width: usize) -> impl Iterator<Item = usize> {
+    let columns = if width < 16 { Positions::COUNT } else { 8 };
+    (0..Positions::COUNT).map(move |combination| combination / columns * width + combination % columns)
+}
+
+/// What elements of the kernel need sums for.
+fn differences(width: usize, taps: &[Tap]) -> Vec<isize> {
+    let of = |tap: &Tap| shifts(width).map(move |shift| shift as isize - tap.ahead).collect::<Vec<_>>();
+    let mut all: Vec<isize> = taps.iter().flat_map(of).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+impl Region {
+    fn new(width: usize, step: usize, taps: Vec<Tap>) -> Self {
+        Region { runs: Vec::new(), step, differences: differences(width, &taps), taps }
+    }
+
+    /// Adds a run, to the last one where it goes on from there.
+    fn push(&mut self, place: usize, word: usize, len: usize) {
+        match self.runs.last_mut() {
+            Some(last) if last.place + last.len == place && last.word + last.len * self.step == word => last.len += len,
+            _ => self.runs.push(Run { place, word, len }),
+        }
+    }
+
+    fn places(&self) -> usize {
+        self.runs.iter().map(|run| run.len).sum()
+    }
+
+    /// The runs in parts of at most [`PLACES`] places.
+    fn parts(&self) -> Vec<Vec<Run>> {
+        let (mut parts, mut room) = (Vec::<Vec<Run>>::new(), 0);
+        for run in &self.runs {
+            let mut done = 0;
+            while done < run.len {
+                if room == 0 {
+                    parts.push(Vec::new());
+                    room = PLACES;
+                }
+                let len = room.min(run.len - done);
+                let part = Run { place: run.place + done, word: run.word + done * self.step, len };
+                parts.last_mut().expect("pushed").push(part);
+                (done, room) = (done + len, room - len);
+            }
+        }
+        parts
+    }
 }
 
 impl Positions {
@@ -86,18 +144,28 @@ impl Positions {
     /// If the convolution has several groups.
     pub fn new(geometry: &ConvGeometry, batch: usize, fill: impl FnOnce(&mut [u32])) -> Self {
         assert_eq!(geometry.groups, 1, "combinations of positions");
-        let mut bytes = Line::zeroed(Self::places(geometry, batch) * Self::COUNT);
-        fill(words_mut(&mut bytes));
-        Positions { geometry: *geometry, batch, grid: geometry.grid(), bytes }
+        let mut words = vec![0; Self::drawn(geometry, batch) / 4];
+        fill(&mut words);
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let grid = geometry.grid();
+        Positions { geometry: *geometry, batch, grid, shifts: shifts(grid[1]).collect(), bytes }
     }
 
     /// How many combinations.
     pub const COUNT: usize = 48;
 
-    /// Places of the grid of `batch` images, each of which takes a byte of every combination.
-    pub fn places(geometry: &ConvGeometry, batch: usize) -> usize {
+    /// Random bytes that combinations of `batch` images are made of, as whole words.
+    pub fn drawn(geometry: &ConvGeometry, batch: usize) -> usize {
         let [height, width] = geometry.grid();
-        (batch * height * width).next_multiple_of(STEP)
+        (batch * height * width + shifts(width).max().unwrap_or(0)).next_multiple_of(4)
+    }
+
+    /// Sums over the positions that combinations of an input take, for each of its channels.
+    pub fn sums(geometry: &ConvGeometry) -> usize {
+        let [rows, columns] = [0, 1].map(|axis| reaches(geometry, axis));
+        phases(geometry)
+            .map(|phase| differences(geometry.grid()[1], &taps(geometry, &rows, &columns, phase)).len())
+            .sum()
     }
 
     /// Whether the places of both convolutions, of as many output channels and positions, are the same.
@@ -111,32 +179,17 @@ impl Positions {
     /// If `words` or `out` is too short for the chunk.
     pub fn add_outputs<W: Word>(&self, chunk: &Chunk, words: &[W], out: &mut [W]) {
         assert_eq!(words.len(), chunk.len(), "the size of a chunk");
-        let (output, run, columns) = (self.geometry.output(), &chunk.run, chunk.columns());
-        let lie = if self.grid == output { Lie::Images } else { Lie::Rows };
-        let [height, width] = match lie {
-            Lie::Images => [1, output[0] * output[1]],
-            Lie::Rows => output,
-        };
-        let run_of = |_: [usize; 2], channel: usize, image: usize, row: usize| {
-            if !chunk.images.contains(&image) || row >= height {
-                return None;
+        let (run, [height, width]) = (&chunk.run, self.geometry.output());
+        let mut region = Region::new(self.grid[1], 1, vec![Tap { number: 0, ahead: 0 }]);
+        for image in chunk.images.clone() {
+            for row in run.start / width..run.end.div_ceil(width).min(height) {
+                let (start, end) = (run.start.max(row * width), run.end.min((row + 1) * width));
+                let word = (image - chunk.images.start) * run.len() + start - run.start;
+                region.push(self.place(image, row, start - row * width), word, end - start);
             }
-            let first = row * width;
-            let (start, end) = (run.start.max(first), run.end.min(first + width));
-            let from = channel * columns + (image - chunk.images.start) * run.len() + start.saturating_sub(run.start);
-            (start < end).then(|| Run {
-                places: start - first..end - first,
-                words: &words[from..from + end - start],
-                step: 1,
-            })
-        };
-        let place = |image: usize, position: usize| {
-            (image * self.grid[0] + position / output[1]) * self.grid[1] + position % output[1]
-        };
-        let range = place(chunk.images.start, run.start)..place(chunk.images.end - 1, run.end - 1) + 1;
+        }
         let out = &mut out[chunk.rows.start * Self::COUNT..chunk.rows.end * Self::COUNT];
-        let itself = Tap { number: 0, phase: [0, 0], ahead: 0, inside: self.grid.map(|size| 0..size) };
-        self.add(range, chunk.rows.len(), &[itself], lie, run_of, out);
+        self.add(&[region], words, chunk.columns(), chunk.rows.len(), out);
     }
 
     /// The combinations of the patches of `x`, `[batch, in_channels, height, width]`: `[in_channels, kernel height, kernel width, COUNT]`.
@@ -144,224 +197,201 @@ impl Positions {
     /// # Panics
     /// If `x` has another length.
     pub fn of_inputs<W: Word>(&self, x: &[W]) -> Vec<W> {
-        let ConvGeometry { in_channels, input: [height, width], strides, .. } = self.geometry;
+        let ConvGeometry { in_channels, input: [height, width], kernel, .. } = self.geometry;
         assert_eq!(x.len(), self.batch * self.geometry.input_len(), "combinations: sizes do not match");
-        let lie = if strides == [1, 1] && self.grid == [height, width] { Lie::Images } else { Lie::Rows };
-        let run_of = |phase: [usize; 2], channel: usize, image: usize, row: usize| {
-            let x = &x[(image * in_channels + channel) * height * width..][..height * width];
-            let (words, step) = match lie {
-                Lie::Images => (x, 1),
-                Lie::Rows => {
-                    let row = row * strides[0] + phase[0];
-                    (x.chunks_exact(width).nth(row)?.get(phase[1]..)?, strides[1])
-                }
-            };
-            Some(Run { places: 0..words.len().div_ceil(step), words, step })
-        };
-        let taps = self.taps();
-        let mut out = vec![W::ZERO; in_channels * taps.len() * Self::COUNT];
-        let places = 0..self.batch * self.grid[0] * self.grid[1];
-        for same in taps.chunk_by(|a, b| a.phase == b.phase) {
-            self.add(places.clone(), in_channels, same, lie, run_of, &mut out);
-        }
+        let mut out = vec![W::ZERO; in_channels * kernel[0] * kernel[1] * Self::COUNT];
+        self.add(&self.regions(), x, height * width, in_channels, &mut out);
         out
     }
 
-    /// The kernel's elements, by phase.
-    fn taps(&self) -> Vec<Tap> {
-        let ConvGeometry { kernel, strides, dilations, pads, input, .. } = self.geometry;
-        let output = self.geometry.output();
-        let along = |axis: usize, element: usize| {
-            // Output o reads input o·stride + at.
-            let at = (element * dilations[axis]) as isize - pads[axis] as isize;
-            let (ahead, phase) =
-                (at.div_euclid(strides[axis] as isize), at.rem_euclid(strides[axis] as isize) as usize);
-            let has = input[axis].saturating_sub(phase).div_ceil(strides[axis]) as isize;
-            let end = (has - ahead).clamp(0, output[axis] as isize) as usize;
-            (phase, ahead, (-ahead).max(0) as usize..end)
-        };
-        let of = |number: usize| {
-            let [(py, y, rows), (px, x, columns)] = [along(0, number / kernel[1]), along(1, number % kernel[1])];
-            Tap { number, phase: [py, px], ahead: y * self.grid[1] as isize + x, inside: [rows, columns] }
-        };
-        let mut taps: Vec<Tap> = (0..kernel[0] * kernel[1]).map(of).collect();
-        taps.sort_by_key(|tap| tap.phase);
-        taps
+    fn place(&self, image: usize, row: usize, column: usize) -> usize {
+        (image * self.grid[0] + row) * self.grid[1] + column
     }
 
-    /// Adds the combinations of the places `range` of `rows` rows to `out`, `[rows, kernel elements, COUNT]`, for elements of one phase:
-    /// on all threads. `run_of(phase, row, image, grid row)` is what lies there, if anything does.
-    fn add<'a, W: Word>(
-        &self,
-        range: Range<usize>,
-        rows: usize,
-        taps: &[Tap],
-        lie: Lie,
-        run_of: impl Fn([usize; 2], usize, usize, usize) -> Option<Run<'a, W>> + Sync,
-        out: &mut [W],
-    ) {
-        let (blocks, apart) = (rows.div_ceil(ROWS), out.len() / rows);
-        let most = range.len() * rows * taps.len() * Self::COUNT / PART;
-        let parts = threads::in_use().min(blocks).min(most).max(1);
-        let rows = blocks.div_ceil(parts) * ROWS;
-        threads::each(out.chunks_mut(rows * apart).enumerate().collect(), |(part, out)| {
-            let run_of = |phase, row, image, at| run_of(phase, part * rows + row, image, at);
-            self.add_rows(range.clone(), out.len().div_ceil(apart), taps, lie, run_of, out);
+    /// The input's regions: of each phase those between which elements of the kernel start or cease to read.
+    fn regions(&self) -> Vec<Region> {
+        let ConvGeometry { input: [_, width], strides, .. } = self.geometry;
+        let [rows, columns] = [0, 1].map(|axis| reaches(&self.geometry, axis));
+        let mut regions = Vec::new();
+        for [down, right] in phases(&self.geometry) {
+            for high in intervals(&rows, down) {
+                for wide in intervals(&columns, right) {
+                    let [reading, across] = [(&rows, &high), (&columns, &wide)].map(|(reaches, interval)| {
+                        let reads =
+                            |reach: &&Reach| reach.reads.start <= interval.start && interval.end <= reach.reads.end;
+                        reaches.iter().filter(reads).collect::<Vec<_>>()
+                    });
+                    let taps = taps(&self.geometry, reading, across, [down, right]);
+                    if taps.is_empty() {
+                        continue;
+                    }
+                    let mut region = Region::new(self.grid[1], strides[1], taps);
+                    for image in 0..self.batch {
+                        for row in high.clone() {
+                            let word = image * self.geometry.input_len()
+                                + (row * strides[0] + down) * width
+                                + wide.start * strides[1]
+                                + right;
+                            region.push(self.place(image, row, wide.start), word, wide.len());
+                        }
+                    }
+                    regions.push(region);
+                }
+            }
+        }
+        regions
+    }
+
+    /// Adds combinations of `rows` rows to `out`, `[rows, kernel elements, COUNT]`, on all threads. A row's words lie `apart` words behind
+    /// those of the row before.
+    fn add<W: Word>(&self, regions: &[Region], words: &[W], apart: usize, rows: usize, out: &mut [W]) {
+        let (at_once, of_row) = (rows_at_once(), out.len() / rows);
+        let products: usize = regions.iter().map(|region| region.places() * region.differences.len() * rows).sum();
+        let parts = threads::in_use().min(rows.div_ceil(at_once)).min(products / PART).max(1);
+        let rows = rows.div_ceil(parts).next_multiple_of(at_once);
+        threads::each(out.chunks_mut(rows * of_row).enumerate().collect(), |(part, out)| {
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            // SAFETY: tiles are in use only where they are permitted; nothing called below opens another session where they are.
+            let _session = has_tiles().then(|| unsafe { Session::new() });
+            let words = &words[part * rows * apart..];
+            regions.iter().for_each(|region| self.add_region(region, words, apart, of_row, out));
         });
     }
 
-    /// [`Positions::add`] on this thread.
-    fn add_rows<'a, W: Word>(
-        &self,
-        range: Range<usize>,
-        rows: usize,
-        taps: &[Tap],
-        lie: Lie,
-        run_of: impl Fn([usize; 2], usize, usize, usize) -> Option<Run<'a, W>>,
-        out: &mut [W],
-    ) {
-        let apart = out.len() / rows;
-        let reach = |most: isize, tap: &Tap| most.max(tap.ahead);
-        let ahead = taps.iter().fold(0, reach) as usize;
-        let behind = taps.iter().fold(0, |most: isize, tap| most.max(-tap.ahead)) as usize;
-        let size = LEAST.max(2 * (ahead + behind)).next_multiple_of(STEP).min(MOST);
-        let start = range.start / STEP * STEP;
-        let end = range.end.next_multiple_of(STEP).min(Self::places(&self.geometry, self.batch));
-        let mut planes: Vec<Planes<W>> =
-            (0..rows.div_ceil(ROWS)).map(|_| Planes::new(behind + size.min(end - start) + ahead)).collect();
-        let mut masked = Buffer::stale(size / 4 * Self::COUNT);
-        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-        // SAFETY: tiles are in use only where they are permitted; nothing called below opens another session where they are.
-        let _session = (level() == Isa::Amx).then(|| unsafe { Session::new() });
-        for first in (start..end).step_by(size) {
-            let depth = size.min(end - first);
-            for (block, planes) in planes.iter_mut().enumerate() {
-                let rows = block * ROWS..rows.min((block + 1) * ROWS);
-                planes.fill(rows.len(), behind + depth + ahead, |row, words| {
-                    let (before, words) = words.split_at_mut(behind.saturating_sub(first));
-                    before.fill(W::ZERO);
-                    let from = (first + before.len()) - behind;
-                    self.fill(from, words, lie, |image, at| run_of(taps[0].phase, rows.start + row, image, at));
+    /// [`Positions::add`] of one region, on this thread.
+    fn add_region<W: Word>(&self, region: &Region, words: &[W], apart: usize, of_row: usize, out: &mut [W]) {
+        let (rows, at_once, count) = (out.len() / of_row, rows_at_once(), region.differences.len());
+        // Tiles take all combinations at once.
+        let columns = if has_tiles() { count.next_multiple_of(Self::COUNT) } else { count };
+        let mut sums = vec![W::ZERO; rows * columns];
+        for runs in region.parts() {
+            let right = Right::new(&self.bytes, &runs, &region.differences);
+            let mut left = Left::new(right.places);
+            for (block, sums) in sums.chunks_mut(at_once * columns).enumerate() {
+                left.fill(sums.len() / columns, |row, out| {
+                    let words = &words[(block * at_once + row) * apart..];
+                    gather(words, &runs, region.step, out);
                 });
-            }
-            let bytes = &words::<u32>(&self.bytes)[first / 4 * Self::COUNT..][..depth / 4 * Self::COUNT];
-            let masked = &mut masked[..bytes.len()];
-            masked.copy_from_slice(bytes);
-            for tap in taps {
-                self.each_outside(tap, first, depth, |place| {
-                    let quad = &mut masked[place / 4 * Self::COUNT..][..Self::COUNT];
-                    quad.iter_mut().for_each(|bytes| *bytes &= !(0xFF << (8 * (place % 4))));
-                });
-                let right = Right::new(masked);
-                let from = behind.wrapping_add_signed(tap.ahead);
-                for (block, planes) in planes.iter().enumerate() {
-                    let count = ROWS.min(rows - block * ROWS);
-                    let out = &mut out[block * ROWS * apart + tap.number * Self::COUNT..];
-                    planes.combine(from, &right, depth, (count, apart), out);
-                }
-                self.each_outside(tap, first, depth, |place| {
-                    let quad = place / 4 * Self::COUNT..(place / 4 + 1) * Self::COUNT;
-                    masked[quad.clone()].copy_from_slice(&bytes[quad]);
-                });
+                left.combine(&right, columns, sums);
             }
         }
-    }
-
-    /// Of `depth` places from `start` on, numbered from 0, those where the kernel's element reads padding.
-    fn each_outside(&self, tap: &Tap, start: usize, depth: usize, mut each: impl FnMut(usize)) {
-        let ([rows, columns], [height, width]) = (&tap.inside, self.grid);
-        if *rows == (0..height) && *columns == (0..width) {
-            return;
-        }
-        let (mut row, mut column, mut at) = (start / width % height, start % width, 0);
-        while at < depth {
-            let next = (at + width - column).min(depth);
-            let place = |of: usize| (at + of.saturating_sub(column)).min(next);
-            let inside = if rows.contains(&row) { place(columns.start)..place(columns.end) } else { next..next };
-            (at..inside.start).chain(inside.end.max(inside.start)..next).for_each(&mut each);
-            (at, column, row) = (next, 0, (row + 1) % height);
-        }
-    }
-
-    /// Fills words from place `start` of the grid on.
-    fn fill<'a, W: Word>(
-        &self,
-        start: usize,
-        mut out: &mut [W],
-        lie: Lie,
-        run_of: impl Fn(usize, usize) -> Option<Run<'a, W>>,
-    ) {
-        let [height, width] = match lie {
-            Lie::Images => [1, self.grid[0] * self.grid[1]],
-            Lie::Rows => self.grid,
-        };
-        let (mut image, mut row, mut place) = (start / width / height, start / width % height, start % width);
-        while !out.is_empty() {
-            let (part, rest) = out.split_at_mut(out.len().min(width - place));
-            let run = if image < self.batch { run_of(image, row) } else { None };
-            match run {
-                Some(run) => run.copy(place, part),
-                None => part.fill(W::ZERO),
-            }
-            (out, place, row) = (rest, 0, row + 1);
-            if row == height {
-                (image, row) = (image + 1, 0);
+        for tap in &region.taps {
+            let at = |&shift: &usize| region.differences.binary_search(&(shift as isize - tap.ahead));
+            let places: Vec<usize> = self.shifts.iter().map(|shift| at(shift).expect("a sum for each")).collect();
+            for (out, sums) in out.chunks_exact_mut(of_row).zip(sums.chunks_exact(columns)) {
+                let out = &mut out[tap.number * Self::COUNT..][..Self::COUNT];
+                out.iter_mut().zip(&places).for_each(|(out, &place)| *out = out.add(sums[place]));
             }
         }
     }
 }
 
-impl<W: Word> Run<'_, W> {
-    /// Places of the run from `first` on.
-    #[inline(always)]
-    fn copy(&self, first: usize, out: &mut [W]) {
-        let end = first + out.len();
-        let start = self.places.start.clamp(first, end);
-        let stop = self.places.end.clamp(start, end);
-        out[..start - first].fill(W::ZERO);
-        out[stop - first..].fill(W::ZERO);
-        let out = &mut out[start - first..stop - first];
-        if out.is_empty() {
-            return;
-        }
-        let from = (start - self.places.start) * self.step;
-        if self.step == 1 {
-            out.copy_from_slice(&self.words[from..from + out.len()]);
+/// The kernel's elements along an axis that read anything.
+fn reaches(geometry: &ConvGeometry, axis: usize) -> Vec<Reach> {
+    let (stride, output) = (geometry.strides[axis], geometry.output()[axis] as isize);
+    let of = |element: usize| {
+        // Output o reads input o·stride + at.
+        let at = (element * geometry.dilations[axis]) as isize - geometry.pads[axis] as isize;
+        let (ahead, phase) = (at.div_euclid(stride as isize), at.rem_euclid(stride as isize) as usize);
+        let has = geometry.input[axis].saturating_sub(phase).div_ceil(stride) as isize;
+        let reads = ahead.max(0) as usize..has.min(output + ahead).max(0) as usize;
+        Reach { element, phase, ahead, reads }
+    };
+    (0..geometry.kernel[axis]).map(of).filter(|reach| !reach.reads.is_empty()).collect()
+}
+
+/// Rows and columns of the input modulo the strides.
+fn phases(geometry: &ConvGeometry) -> impl Iterator<Item = [usize; 2]> {
+    let [down, right] = geometry.strides;
+    (0..down).flat_map(move |row| (0..right).map(move |column| [row, column]))
+}
+
+/// Rows or columns of one phase, cut where an element starts or ceases to read.
+fn intervals(reaches: &[Reach], phase: usize) -> Vec<Range<usize>> {
+    let of_phase = reaches.iter().filter(|reach| reach.phase == phase);
+    let mut ends: Vec<usize> = of_phase.flat_map(|reach| [reach.reads.start, reach.reads.end]).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    ends.windows(2).map(|ends| ends[0]..ends[1]).collect()
+}
+
+/// The elements of one phase.
+fn taps<'a>(
+    geometry: &ConvGeometry,
+    rows: impl IntoIterator<Item = &'a Reach>,
+    columns: impl IntoIterator<Item = &'a Reach>,
+    phase: [usize; 2],
+) -> Vec<Tap> {
+    let width = geometry.grid()[1] as isize;
+    let columns: Vec<&Reach> = columns.into_iter().filter(|reach| reach.phase == phase[1]).collect();
+    let of_row = |row: &'a Reach| {
+        columns.iter().map(move |column| Tap {
+            number: row.element * geometry.kernel[1] + column.element,
+            ahead: row.ahead * width + column.ahead,
+        })
+    };
+    rows.into_iter().filter(|reach| reach.phase == phase[0]).flat_map(of_row).collect()
+}
+
+/// The words of runs.
+fn gather<W: Word>(words: &[W], runs: &[Run], step: usize, mut out: &mut [W]) {
+    for run in runs {
+        let (part, rest) = out.split_at_mut(run.len);
+        if step == 1 {
+            part.copy_from_slice(&words[run.word..run.word + run.len]);
         } else {
-            out.iter_mut().enumerate().for_each(|(i, out)| *out = self.words[from + i * self.step]);
+            part.iter_mut().zip(words[run.word..].iter().step_by(step)).for_each(|(out, word)| *out = *word);
         }
+        out = rest;
     }
 }
 
-/// The bytes of a range of places, as the kernel in use reads them.
-struct Right<'a, W> {
+/// The bytes of some places, as the kernel in use reads them: for each difference that of another place.
+struct Right<W> {
+    places: usize,
+    /// `[places, differences]`, unless there are tiles.
+    words: Buffer<W>,
+    /// For tiles, group by group of [`Positions::COUNT`] differences: for four places after another those of each.
     #[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(dead_code))]
-    bytes: &'a [u32],
-    /// As words, `[places, COUNT]`, unless there are tiles.
-    words: Vec<W>,
+    quads: Vec<u32>,
 }
 
-impl<'a, W: Word> Right<'a, W> {
-    fn new(bytes: &'a [u32]) -> Self {
-        let mut words = Vec::new();
-        if !has_tiles() {
-            words.resize(4 * bytes.len(), W::ZERO);
-            for (quad, words) in bytes.chunks_exact(Positions::COUNT).zip(words.chunks_exact_mut(4 * Positions::COUNT))
-            {
-                expand(words, quad);
+impl<W: Word> Right<W> {
+    fn new(bytes: &[u8], runs: &[Run], differences: &[isize]) -> Self {
+        let places: usize = runs.iter().map(|run| run.len).sum();
+        let byte = |place: usize, difference: isize| bytes[place.wrapping_add_signed(difference)];
+        let all = runs.iter().flat_map(|run| run.place..run.place + run.len);
+        if has_tiles() {
+            let padded = places.next_multiple_of(STEP);
+            let mut quads = vec![0; padded / 4 * differences.len().next_multiple_of(Positions::COUNT)];
+            for (number, place) in all.enumerate() {
+                for (group, differences) in differences.chunks(Positions::COUNT).enumerate() {
+                    let quads = &mut quads[(group * padded / 4 + number / 4) * Positions::COUNT..];
+                    for (quad, &difference) in quads.iter_mut().zip(differences) {
+                        *quad |= u32::from(byte(place, difference)) << (8 * (number % 4));
+                    }
+                }
+            }
+            return Right { places, words: Buffer::new(), quads };
+        }
+        let mut words = Buffer::stale(places * differences.len());
+        let next_to_each_other: Vec<&[isize]> = differences.chunk_by(|one, next| one + 1 == *next).collect();
+        for (mut words, place) in words.chunks_exact_mut(differences.len()).zip(all) {
+            for differences in &next_to_each_other {
+                let (part, rest) = words.split_at_mut(differences.len());
+                expand(part, &bytes[place.wrapping_add_signed(differences[0])..][..differences.len()]);
+                words = rest;
             }
         }
-        Right { bytes, words }
+        Right { places, words, quads: Vec::new() }
     }
 }
 
 vectorised! {
-    /// Four places' bytes as words.
-    fn expand<W: Word>(words: &mut [W], quad: &[u32]) {
-        for (place, words) in words.chunks_exact_mut(quad.len()).enumerate() {
-            for (word, &bytes) in words.iter_mut().zip(quad) {
-                *word = W::from_u64(u64::from(bytes >> (8 * place) & 0xFF));
-            }
+    /// Bytes as words.
+    fn expand<W: Word>(words: &mut [W], bytes: &[u8]) {
+        for (word, &byte) in words.iter_mut().zip(bytes) {
+            *word = W::from_u64(u64::from(byte));
         }
     }
 }
@@ -373,19 +403,31 @@ fn has_tiles() -> bool {
     return false;
 }
 
-impl<W: Word> Planes<W> {
-    /// Rows of at least `len` words.
-    fn new(len: usize) -> Self {
+/// Rows of words over some places.
+struct Left<W> {
+    words: Buffer<W>,
+    /// In limbs, where the processor has tiles.
+    #[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(dead_code))]
+    limbs: Buffer<W>,
+    places: usize,
+    stride: usize,
+}
+
+impl<W: Word> Left<W> {
+    fn new(places: usize) -> Self {
         // An odd number of cache lines, or the rows would share few sets of the first-level cache.
-        let stride = (len.div_ceil(STEP) | 1) * STEP;
-        let limbs = if has_tiles() { Buffer::stale(ROWS * stride) } else { Buffer::new() };
-        Planes { words: Buffer::stale(ROWS * stride), limbs, stride }
+        let stride = (places.div_ceil(STEP) | 1) * STEP;
+        let len = rows_at_once() * stride;
+        let limbs = if has_tiles() { Buffer::stale(len) } else { Buffer::new() };
+        Left { words: Buffer::stale(len), limbs, places, stride }
     }
 
-    /// Writes the first `len` words of `rows` rows; what is left in the others is of no use.
-    fn fill(&mut self, rows: usize, len: usize, fill: impl Fn(usize, &mut [W])) {
+    /// Writes `rows` rows; what is left in the others is of no use.
+    fn fill(&mut self, rows: usize, fill: impl Fn(usize, &mut [W])) {
         for (row, words) in self.words.chunks_exact_mut(self.stride).take(rows).enumerate() {
-            fill(row, &mut words[..len]);
+            let (words, rest) = words.split_at_mut(self.places);
+            fill(row, words);
+            rest.fill(W::ZERO);
         }
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         if has_tiles() {
@@ -394,15 +436,20 @@ impl<W: Word> Planes<W> {
         }
     }
 
-    /// Adds to `out` the first rows from word `ahead` on times the bytes of `depth` places: so many rows, and so far apart in `out`.
-    fn combine(&self, ahead: usize, right: &Right<'_, W>, depth: usize, rows: (usize, usize), out: &mut [W]) {
+    /// Adds to `out`, rows of `columns` words, the first rows times the bytes.
+    fn combine(&self, right: &Right<W>, columns: usize, out: &mut [W]) {
+        let rows = out.len() / columns;
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         if has_tiles() {
-            // SAFETY: `add` has a session alive.
-            return unsafe { combine::combine(&self.limbs, ahead, right.bytes, depth, rows, out) };
+            let depth = self.places.next_multiple_of(STEP);
+            for (group, quads) in right.quads.chunks_exact(depth / 4 * Positions::COUNT).enumerate() {
+                let out = &mut out[group * Positions::COUNT..];
+                // SAFETY: `add` has a session alive.
+                unsafe { combine::combine(&self.limbs, 0, quads, depth, (rows, columns), out) };
+            }
+            return;
         }
-        let (m, n) = (rows.0, Positions::COUNT);
-        let sizes = Sizes { m, n, k: depth, a: self.stride, b: n, c: rows.1 };
-        add_product(sizes, &[&self.words[ahead..]], &[&right.words], out);
+        let sizes = Sizes { m: rows, n: columns, k: self.places, a: self.stride, b: columns, c: columns };
+        add_product(sizes, &[&self.words], &[&right.words], out);
     }
 }

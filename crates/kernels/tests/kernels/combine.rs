@@ -77,49 +77,74 @@ fn sizes_of_networks() {
     }
 }
 
-/// The bytes themselves: an output that is 1 at one position has that position's bytes for combinations, and every position has others.
+/// The bytes themselves: an output that is 1 at one position has that position's bytes for combinations.
 #[test]
 fn every_position_has_its_bytes() {
-    let g = ConvGeometry { pads: [1, 2, 0, 1], strides: [2, 1], ..square((2, 1), 7, 3, 1, 1) }.checked().unwrap();
-    let (batch, positions) = (2, g.output_len());
+    let narrow = ConvGeometry { pads: [1, 2, 0, 1], strides: [2, 1], ..square((2, 1), 7, 3, 1, 1) }.checked().unwrap();
+    let wide = ConvGeometry { input: [5, 34], strides: [1, 2], ..narrow }.checked().unwrap();
+    // Room for 3 x 8 positions and for 7 x 7 inputs, of which every other row; and for 4 x 18 and for 5 x 34, of which every other column.
+    bytes_of_positions(&narrow, [4, 8], |combination| [0, combination]);
+    bytes_of_positions(&wide, [5, 18], |combination| [combination / 8, combination % 8]);
+}
+
+/// Combinations of `g` lie on a grid of the size `grid`, and combination i takes the byte so many rows and columns ahead as `shift(i)` says.
+fn bytes_of_positions(g: &ConvGeometry, grid: [usize; 2], shift: impl Fn(usize) -> [usize; 2]) {
+    let (batch, positions, [height, width]) = (2, g.output_len(), g.output());
+    let shifts: Vec<usize> = (0..COUNT).map(&shift).map(|[rows, columns]| rows * grid[1] + columns).collect();
+    assert!(shifts.is_sorted_by(|one, next| one < next), "combinations are independent if their shifts differ");
+    let len = (batch * grid[0] * grid[1] + shifts[COUNT - 1]).next_multiple_of(4);
+    assert_eq!((height * width, Positions::drawn(g, batch)), (positions, len));
+    let drawn = words::<u32>(len / 4, 3);
+    let all: Vec<u8> = drawn.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let bytes = |at: usize| {
+        let (image, row, column) = (at / positions, at % positions / width, at % width);
+        let place = (image * grid[0] + row) * grid[1] + column;
+        shifts.iter().map(|shift| u32::from(all[place + shift])).collect::<Vec<u32>>()
+    };
     each_isa(|_| {
-        let drawn = std::cell::Cell::new(0);
-        let combinations = Positions::new(&g, batch, |out| {
-            drawn.set(out.len());
-            out.copy_from_slice(&words::<u32>(out.len(), 3));
-        });
-        let all = words::<u32>(drawn.get(), 3);
-        // Room for 3 x 8 positions and for 7 x 7 inputs, of which every other row.
-        let grid = [4, 8];
-        let [height, width] = g.output();
-        assert_eq!(
-            (height * width, drawn.get()),
-            (positions, (batch * grid[0] * grid[1]).next_multiple_of(64) / 4 * COUNT)
-        );
+        let combinations = Positions::new(g, batch, |out| out.copy_from_slice(&drawn));
         for at in 0..batch * positions {
             let mut y = vec![0u32; batch * positions];
             y[at] = 1;
-            let out = of_outputs(&combinations, &g, batch, 1 << 10, &y);
-            let (image, row, column) = (at / positions, at % positions / width, at % width);
-            let place = (image * grid[0] + row) * grid[1] + column;
-            let bytes = all[place / 4 * COUNT..][..COUNT].iter().map(|word| word >> (place % 4 * 8) & 0xFF);
-            assert!(out.iter().copied().eq(bytes), "position {at}");
+            assert_eq!(of_outputs(&combinations, g, batch, 1 << 10, &y), bytes(at), "position {at}");
         }
         // A patch is combined as its elements are.
         let x: Vec<u32> = words(batch * g.input_len(), 4);
         let mut expected = vec![0u32; g.weights_len() * COUNT];
         for image in 0..batch {
             let mut patches = vec![0u32; g.weights_len() * positions];
-            im2col(&g, 0, &x[image * g.input_len()..][..g.input_len()], &mut patches);
-            let bytes: Vec<u32> = (0..positions)
-                .flat_map(|at| {
-                    let place = (image * grid[0] + at / width) * grid[1] + at % width;
-                    let all = &all;
-                    (0..COUNT).map(move |i| all[place / 4 * COUNT + i] >> (place % 4 * 8) & 0xFF)
-                })
-                .collect();
+            im2col(g, 0, &x[image * g.input_len()..][..g.input_len()], &mut patches);
+            let bytes: Vec<u32> = (0..positions).flat_map(|at| bytes(image * positions + at)).collect();
             gemm(g.weights_len(), COUNT, positions, &patches, &bytes, &mut expected);
         }
         assert!(combinations.of_inputs(&x) == expected);
+    });
+}
+
+/// By lowest bits: whatever the difference, exactly one in 2^FIRST of all bytes that there may be shows the first combinations none.
+#[test]
+fn a_difference_is_missed_as_often_as_bits_say() {
+    const FIRST: usize = 4;
+    let g = ConvGeometry { pads: [0; 4], ..square((1, 1), 2, 1, 1, 1) }.checked().unwrap();
+    let bits = g.output_len() + FIRST - 1;
+    let draws: Vec<Positions> = (0..1u64 << bits)
+        .map(|draw| {
+            Positions::new(&g, 1, |out| {
+                for (number, word) in out.iter_mut().enumerate() {
+                    let bytes =
+                        [0, 1, 2, 3].map(|byte| (draw.checked_shr((4 * number + byte) as u32).unwrap_or(0) & 1) as u8);
+                    *word = u32::from_le_bytes(bytes);
+                }
+            })
+        })
+        .collect();
+    each_isa(|_| {
+        for difference in 1..1u32 << g.output_len() {
+            let y: Vec<u32> = (0..g.output_len()).map(|at| difference >> at & 1).collect();
+            let missed = |positions: &&Positions| {
+                of_outputs(positions, &g, 1, 1 << 10, &y)[..FIRST].iter().all(|sum| sum & 1 == 0)
+            };
+            assert_eq!(draws.iter().filter(missed).count(), draws.len() >> FIRST, "{difference}");
+        }
     });
 }

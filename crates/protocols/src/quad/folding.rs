@@ -22,7 +22,7 @@
 //! it (`covey_kernels::Positions`). A difference that B leaves passes A with chance 2^-[`COLUMNS`] again: an odd number of bytes' lowest
 //! bits decides each combination of it.
 
-use covey_kernels::{Buffer, Chunk, LinearWeight, Part, Positions, elementwise, gemm};
+use covey_kernels::{Buffer, Chunk, ConvGeometry, LinearWeight, Part, Positions, elementwise, gemm};
 use covey_ring::Word;
 
 use super::StoredShare;
@@ -56,9 +56,10 @@ fn pays(rows: usize, inner: usize, columns: usize, uses: usize) -> bool {
 }
 
 /// The same of a convolution, of whose products of words with bytes only four of ten limb products are left.
-fn pays_for_positions(places: usize, depth: usize, channels: usize) -> bool {
-    let [n, k, m, uses, narrow] = [places, depth, channels, USES, COLUMNS].map(|size| size as u128);
-    let factors = 9 * narrow * (2 * n * k + 5 * k * m / uses + 5 * narrow * k);
+fn pays_for_positions(places: usize, conv: &ConvGeometry) -> bool {
+    let (depth, sums) = (conv.weights_len() / conv.out_channels, conv.in_channels * Positions::sums(conv));
+    let [n, k, m, uses, narrow] = [places, depth, conv.out_channels, USES, COLUMNS].map(|size| size as u128);
+    let factors = 9 * (2 * n * sums as u128 + narrow * (5 * k * m / uses + 5 * narrow * k));
     let messages = 4 * narrow * 2 * n * m;
     factors + messages < 5 * 6 * n * k * m
 }
@@ -67,9 +68,7 @@ fn pays_for_positions(places: usize, depth: usize, channels: usize) -> bool {
 pub(super) fn pays_for_map(geometry: &Geometry, batch: usize) -> bool {
     let (outputs, depth) = sizes(geometry);
     match geometry {
-        Geometry::Conv2d(conv) => {
-            conv.groups == 1 && pays_for_positions(Positions::places(conv, batch), depth, outputs)
-        }
+        Geometry::Conv2d(conv) => conv.groups == 1 && pays_for_positions(batch * conv.positions(), conv),
         Geometry::Dense { .. } => pays(batch, depth, outputs, USES),
     }
 }
@@ -95,7 +94,7 @@ fn may_pay_for_map(geometry: &Geometry) -> bool {
     const MANY: usize = 1 << 40;
     let (outputs, depth) = sizes(geometry);
     match geometry {
-        Geometry::Conv2d(conv) => conv.groups == 1 && pays_for_positions(MANY, depth, outputs),
+        Geometry::Conv2d(conv) => conv.groups == 1 && pays_for_positions(MANY, conv),
         Geometry::Dense { .. } => pays(MANY, depth, outputs, USES),
     }
 }
@@ -129,12 +128,13 @@ pub(super) fn verified_by_map(geometry: &Geometry, batch: usize) -> usize {
     }
 }
 
-/// Bytes of working memory: sums of both messages, a product that is taken off them, A for both.
+/// Bytes of working memory: sums of both messages, a product that is taken off them, sums over an input, A for both.
 pub(super) fn memory_of_map<W: Word>(geometry: &Geometry, batch: usize) -> usize {
     match geometry {
         Geometry::Conv2d(conv) => {
             let (outputs, depth) = sizes(geometry);
-            COLUMNS * (W::BYTES * (2 * outputs + depth) + 2 * Positions::places(conv, batch))
+            let sums = conv.in_channels * Positions::sums(conv);
+            W::BYTES * (COLUMNS * (2 * outputs + depth) + sums) + 2 * Positions::drawn(conv, batch)
         }
         Geometry::Dense { .. } => 3 * W::BYTES * verified_by_map(geometry, batch),
     }
