@@ -85,8 +85,8 @@ pub fn sensitive(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     b.build().map(Arc::new)
 }
 
-/// Products so wide that some protocols check them by combinations: convolutions, one with a bias and one with a residual, a dense layer
-/// of many rows, and a product of secret matrices.
+/// Products so wide that some protocols check them by combinations: convolutions, one with a bias, one with a residual and one that is
+/// pooled before it is shifted, a dense layer of many rows, and products of secret matrices, one without a shift.
 pub fn wide(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     const CHANNELS: usize = 192;
     let mut b = ProgramBuilder::new("wide", ring);
@@ -126,6 +126,16 @@ pub fn wide(ring: Ring) -> Result<Arc<Program>, ProgramError> {
     let product = b.node("product", truncate(10), &[product]);
     b.bound(product, 19);
     b.output(product);
+    let unshifted = b.node("product without a shift", op::Matmul, &[square, dense]);
+    b.bound(unshifted, 29);
+    b.output(unshifted);
+    let pooled = b.node("conv3", op::Conv2d { window: Window::square(1, 1, 0), groups: 1 }, &[relu1, w2, b1]);
+    b.bound(pooled, 30);
+    let pooled = b.node("pool", op::MaxPool { window: Window::square(2, 2, 0) }, &[pooled]);
+    b.bound(pooled, 30);
+    let pooled = b.node("pool", truncate(8), &[pooled]);
+    b.bound(pooled, 22);
+    b.output(pooled);
     b.build().map(Arc::new)
 }
 

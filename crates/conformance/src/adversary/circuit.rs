@@ -99,7 +99,7 @@ pub struct Results<W> {
 }
 
 /// Words that are opened.
-pub const RESULTS: usize = 110;
+pub const RESULTS: usize = 111;
 
 /// Number of the first node in which anything is opened.
 pub const OPENINGS: u32 = 1000;
@@ -220,6 +220,7 @@ impl<W: Word> Walk<'_, W> {
         let rows = repeated(self.party, &client, &[ROWS, INPUTS])?;
         let bias = repeated(self.party, &vector, &[OUTPUTS])?;
         let residual = repeated(self.party, other, &[ROWS, OUTPUTS])?;
+        let plain = Epilogue { bias: Some(Bias::Shared(&bias)), ..Epilogue::default() };
         let shifted =
             Epilogue { truncate: Some(exact), bias: Some(Bias::Public(wide_constant)), ..Epilogue::default() };
         let all = Epilogue {
@@ -228,7 +229,7 @@ impl<W: Word> Walk<'_, W> {
             residual: Some(&residual),
             relu: Some(any),
         };
-        for (name, epilogue) in [("wide, shift", shifted), ("wide, shift, sum, ReLU", all)] {
+        for (name, epilogue) in [("wide", plain), ("wide, shift", shifted), ("wide, shift, sum, ReLU", all)] {
             let mapped = self.at(name, |party| party.linear(&rows, &stored_wide, &epilogue))?;
             let mapped = self.party.reshape(&mapped, &[1, ROWS * OUTPUTS]);
             results.push(self.party.sum_last(&mapped)?);

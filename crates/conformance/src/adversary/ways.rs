@@ -52,6 +52,7 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
         "lookup",
         "product, exact shift",
         "stored, shift",
+        "wide",
         "wide, shift",
         "wide, shift, sum, ReLU",
     ];
@@ -72,6 +73,16 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
         push(list, "sends a wrong masked message, and its digest", format!("P2, {gate}"), 2, vec![lie(), taken()]);
         let rules = vec![lie(), taken(), script.online(gate, [2, 1], add())];
         push(list, "sends a wrong masked message and its digest, P1 has it so", format!("P2, {gate}"), 2, rules);
+    }
+    // What a wide product without a shift opens goes to P3 as well.
+    for (me, other) in [(1, 2), (2, 1)] {
+        for (name, error) in [
+            ("adds to its message, P3 has it so", ERROR),
+            ("adds to the top bit of its message, P3 has it so", top(script)),
+        ] {
+            let rules = [other, 3].map(|to| script.online("wide", [me, to], Act::Add(0, error)));
+            push(list, name, format!("P{me}, wide"), me, rules.to_vec());
+        }
     }
     for gate in ["sign", "and", "bits", "sign of few bits", "maximum", "ReLU"] {
         for (me, other) in [(1, 2), (2, 1)] {

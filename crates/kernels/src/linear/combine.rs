@@ -116,15 +116,16 @@ impl Region {
         self.runs.iter().map(|run| run.len).sum()
     }
 
-    /// The runs in parts of at most [`PLACES`] places.
+    /// The runs in parts of at most [`PLACES`] places, and of fewer where many sums are taken of each.
     fn parts(&self) -> Vec<Vec<Run>> {
+        let most = (PLACES * 2 * Positions::COUNT / self.differences.len()).clamp(STEP, PLACES);
         let (mut parts, mut room) = (Vec::<Vec<Run>>::new(), 0);
         for run in &self.runs {
             let mut done = 0;
             while done < run.len {
                 if room == 0 {
                     parts.push(Vec::new());
-                    room = PLACES;
+                    room = most;
                 }
                 let len = room.min(run.len - done);
                 let part = Run { place: run.place + done, word: run.word + done * self.step, len };

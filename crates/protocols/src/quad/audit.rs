@@ -6,7 +6,7 @@
 use covey_kernels::Buffer;
 use covey_ring::{BitTensor, Word};
 
-use super::checks::{DEALER, SENDER, TileChecks, VERIFIER};
+use super::checks::{DEALER, OTHER_SENDER, SENDER, TileChecks, VERIFIER};
 use super::share::Role;
 use super::transcript::{Digests, Line};
 use crate::machine::{Inbox, Layout, Machine, Outbox, Step};
@@ -73,6 +73,11 @@ pub(super) trait Audited: Send {
 /// Adds to a layout P2's masked messages.
 pub(super) fn masked_messages(layout: &mut Layout, round: usize, len: usize) {
     layout.bytes(Step::Online(round), SENDER, VERIFIER, len);
+}
+
+/// Adds to a layout the messages of an opening that P1 and P2 let P3 know under masks.
+pub(super) fn masked_openings(layout: &mut Layout, len: usize) {
+    [OTHER_SENDER, SENDER].iter().for_each(|&from| layout.bytes(Step::Online(0), from, VERIFIER, len));
 }
 
 /// Adds to a layout what P0 sends for verification values.

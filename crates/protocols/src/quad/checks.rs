@@ -38,6 +38,7 @@ const VERIFIED: u32 = 1 << 11;
 pub(super) const VERIFIER: usize = 3;
 pub(super) const DEALER: usize = 0;
 pub(super) const SENDER: usize = 2;
+pub(super) const OTHER_SENDER: usize = 1;
 
 /// One party's side of a tile's checks.
 pub(super) struct TileChecks {
@@ -158,6 +159,25 @@ impl TileChecks {
         self.hand_on(&c, ring, out);
     }
 
+    /// P1, P2: lets P3 know the own message of an opening under a mask. Returns the masks of P1's message and of P2's.
+    pub fn send_opening_masked<W: Word>(&mut self, message: &[W], ring: Ring, out: &mut Outbox) -> [Buffer<W>; 2] {
+        let masks = [0, 1].map(|_| {
+            let purpose = self.next_masked();
+            self.draw_words::<W>(purpose, message.len())
+        });
+        out.words(VERIFIER, &sum(&masks[self.role as usize - 1], message), ring);
+        masks
+    }
+
+    /// P1, P2: notes the other's message as P3 has it.
+    pub fn note_opening<W: Word>(&mut self, message: &[W], masks: &[Buffer<W>; 2], ring: Ring) {
+        let other = 2 - self.role as usize;
+        if is_done(Check::MaskedMessage) {
+            let line = if self.role == Role::P1 { Line::P1ToP3 } else { Line::P2ToP3 };
+            self.transcript.note(line, packing::packed(&sum(&masks[other], message), ring, &mut self.packed));
+        }
+    }
+
     fn hand_on<W: Word>(&mut self, masked: &[W], ring: Ring, out: &mut Outbox) {
         if self.role == Role::P2 {
             return out.words(VERIFIER, masked, ring);
@@ -236,8 +256,18 @@ impl TileChecks {
         self.masked_words(self.len, ring)
     }
 
+    /// P0: the masks of the messages of an opening. P3: those messages under the masks, of which the receivers send digests.
+    pub fn masked_openings<W: Word>(&mut self, ring: Ring) -> [Buffer<W>; 2] {
+        [Line::P2ToP3, Line::P1ToP3].map(|line| self.masked_of(line, self.len, ring))
+    }
+
     /// The same of `count` words, or of as many under masks that were added bit by bit.
     pub fn masked_words<W: Word>(&mut self, count: usize, ring: Ring) -> Buffer<W> {
+        self.masked_of(Line::P1ToP3, count, ring)
+    }
+
+    /// Words of which a digest comes by `line`.
+    fn masked_of<W: Word>(&mut self, line: Line, count: usize, ring: Ring) -> Buffer<W> {
         let purpose = self.next_masked();
         if self.role == Role::P0 {
             return self.draw_words(purpose, count);
@@ -245,7 +275,7 @@ impl TileChecks {
         let mut words = Buffer::<W>::stale(count);
         let bytes = self.received.next(wire::words_len(count, ring));
         if is_done(Check::MaskedMessage) {
-            self.transcript.note(Line::P1ToP3, bytes);
+            self.transcript.note(line, bytes);
         }
         packing::unpack_words_into(bytes, ring, &mut words);
         #[cfg(test)]

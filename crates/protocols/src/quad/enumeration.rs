@@ -257,10 +257,10 @@ fn singles(values: impl IntoIterator<Item = i64>) -> Vec<Vec<u64>> {
     values.into_iter().map(|v| vec![(v & 15) as u64]).collect()
 }
 
-fn product_gate(site: &Site, s: &[u64]) -> product::Product<u32> {
+fn product_gate(site: &Site, s: &[u64], folded: bool) -> product::Product<u32> {
     let (x, y) = (Shared::new(site, 0, s[0]), Shared::new(site, 1, s[1]));
     let (own, aside) = parts(site, &x, &y, false);
-    product::Product::new(site, own, aside)
+    product::Product::new(site, folded, own, aside)
 }
 
 fn shift_gate(site: &Site, value: u64, rounding: Rounding, opens: bool) -> truncate::Truncate<u32> {
@@ -290,7 +290,10 @@ fn sign_gate(site: &Site, value: u64, bit: usize, adder: Adder) -> bits::Sign<u3
 #[test]
 fn products_and_conversions() {
     let pairs: Vec<Vec<u64>> = [0, 1, 8, 15].iter().flat_map(|&x| [0, 3, 8].map(|y| vec![x, y])).collect();
-    check("product", ring4(), |_| 4, &pairs, &product_gate, &words_fit::<product::Product<u32>>(ring4()));
+    for folded in [false, true] {
+        let gate = move |site: &Site, s: &[u64]| product_gate(site, s, folded);
+        check("product", ring4(), |_| 4, &pairs, &gate, &words_fit::<product::Product<u32>>(ring4()));
+    }
     let bits: Vec<Vec<u64>> = [0, 1].iter().flat_map(|&b| [0, 5, 8].map(|x| vec![b, x])).collect();
     check("select", ring4(), |_| 4, &bits, &select_gate, &words_fit::<convert::Select<u32>>(ring4()));
     let bit2a = |site: &Site, s: &[u64]| convert::Select::<u32>::new(site, shared_bit(site, 0, s[0]).inner, None);
@@ -368,7 +371,8 @@ fn fused_gate(site: &Site, select: trio::fused::Select, opens: bool) -> fused::F
 #[test]
 fn a_change_of_any_message_of_a_gate_shows() {
     use trio::fused::Select;
-    every_change_shows("product", &|site| product_gate(site, &[5, 9]));
+    every_change_shows("product", &|site| product_gate(site, &[5, 9], false));
+    every_change_shows("product checked by combinations", &|site| product_gate(site, &[5, 9], true));
     every_change_shows("select", &|site| select_gate(site, &[1, 77]));
     every_change_shows("and", &|site| and_gate(site, &[1, 1]));
     for adder in [Adder::FewestBytes, Adder::LogDepth] {

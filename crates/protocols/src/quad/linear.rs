@@ -171,7 +171,7 @@ impl<W: Word> Linear for Quad<W> {
             }
         };
         let (out, pieces) = (dims.output(), by_rows(&dims, part(false)));
-        if !opens || !folding::pays_for_product(&dims) {
+        if !folding::pays_for_product(&dims) {
             return self.finish_product(&out, pieces, Compared::ByElement(part(true)), (shift, None));
         }
         let mut fold = FoldedProduct::new(role, self.party.runs.lasting(), dims);
@@ -236,7 +236,7 @@ impl<W: Word> Quad<W> {
         // All maps of a sum were prepared in one session.
         let keys = self.party.runs.lasting_for(&weight.challenge.keys).clone();
         let folded = |term: &TermOf<Self>| term.weight.folded(role, batch, &keys);
-        let folded: Option<Vec<_>> = if opens { terms.iter().map(folded).collect() } else { None };
+        let folded: Option<Vec<_>> = if weight.public() { None } else { terms.iter().map(folded).collect() };
         let inputs: Vec<_> =
             terms.iter().map(|term| self.inputs(term.x, term.weight.public(), folded.is_some())).collect();
         let residual = epilogue.residual.map(Bias::Shared);
@@ -266,9 +266,10 @@ impl<W: Word> Quad<W> {
             }
         };
         let pieces = by_chunks(&chunks, part(false));
-        if let Some(folded) = folded {
-            let biases: Vec<_> = biases().flat_map(|bias| taken_of(role, bias)).collect();
-            let residual = taken_of(role, residual.as_ref());
+        let mut out = if let Some(folded) = folded {
+            // A plain product takes what is added later.
+            let biases: Vec<_> = biases().filter(|_| !plain).flat_map(|bias| taken_of(role, bias)).collect();
+            let residual = taken_of(role, residual.as_ref().filter(|_| !plain));
             let mut fold = FoldedMap::new(&folded[leading], role, &keys, batch, &chunks, |piece, words| {
                 // Less what is added: everything changes its sign twice.
                 let chunk: &Chunk = &chunks[piece];
@@ -292,10 +293,11 @@ impl<W: Word> Quad<W> {
             let ring = self.opened_ring(epilogue.truncate, relu);
             self.transcript.is_challenged(&weight.challenge);
             self.verify_folded(sums, ring)?;
-            return composed::then_relu(self, out, left);
-        }
-        let compared = if weight.public() { Compared::Sharing } else { Compared::ByElement(part(true)) };
-        let mut out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
+            out
+        } else {
+            let compared = if weight.public() { Compared::Sharing } else { Compared::ByElement(part(true)) };
+            self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?
+        };
         if plain {
             let Arith { inner, extra } = &mut out;
             add_bias(self, &epilogue.bias, &weight.geometry, [&mut inner.first, &mut inner.second, extra]);

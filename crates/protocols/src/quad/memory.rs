@@ -40,8 +40,8 @@ pub(super) fn bytes<W: Word>(held: &Held, options: &Options) -> Vec<u64> {
             let sets = Sets::of_gate(gate).map_or(0, |sets| 3 * sets.bytes(gate.elements(), options));
             let working = working + sets;
             let combined = match gate {
-                Gate::Linear { geometry, batch, weight: WeightKind::Stored { .. }, truncate, relu, .. }
-                    if (truncate.is_some() || relu.is_some()) && folding::pays_for_map(geometry, *batch) =>
+                Gate::Linear { geometry, batch, weight: WeightKind::Stored { .. }, .. }
+                    if folding::pays_for_map(geometry, *batch) =>
                 {
                     Some(folding::memory_of_map::<W>(geometry, *batch))
                 }

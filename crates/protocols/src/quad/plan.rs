@@ -126,7 +126,11 @@ fn product(lens: Vec<usize>, begins: Begins, (truncate, relu): Follows, ring: Ri
             cost
         }
         None if public => Cost::default(),
-        None => tiled(&|len| product::layout(len, ring)),
+        None => {
+            let mut cost = tiled(&|len| product::layout(len, ring, folded));
+            cost += &combined(ring);
+            cost
+        }
     };
     if let Some(comparison) = relu {
         cost += &plan(&Gate::Relu { count, truncate: None, comparison }, ring, options);

@@ -98,7 +98,9 @@ impl<W: Word> Quad<W> {
                 .stream(shape, pieces, checked, |site, own, aside| fused::Fused::new(site, plan.clone(), own, aside));
         }
         match truncate {
-            None => self.stream(shape, pieces, checked, product::Product::new),
+            None => self.stream(shape, pieces, checked, |site, own, aside| {
+                product::Product::new(site, opening.folded(), own, aside)
+            }),
             Some(truncation) => {
                 let plan = self.truncation_plan(truncation, opening, count);
                 self.stream(shape, pieces, checked, |site, own, aside| {

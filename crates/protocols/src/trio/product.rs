@@ -22,7 +22,7 @@ pub(crate) fn layout(len: usize, ring: Ring) -> Layout {
 /// The product's sharing over one tile.
 pub(crate) struct Product<W> {
     layout: Layout,
-    site: Site,
+    pub(crate) site: Site,
     pub(crate) own: Buffer<W>,
     pub(crate) first: Buffer<W>,
     pub(crate) second: Buffer<W>,
@@ -31,6 +31,16 @@ pub(crate) struct Product<W> {
 impl<W: Word> Product<W> {
     pub fn new(site: Site, own: Buffer<W>) -> Self {
         Product { layout: layout(site.len, site.ring), site, own, first: Buffer::new(), second: Buffer::new() }
+    }
+
+    /// P0, once it has dealt: what P1 and P2 mask their parts with when they re-share, s1 + z1 and s2 + z2.
+    pub fn message_masks(&self) -> [Buffer<W>; 2] {
+        let mut one: Buffer<W> = self.site.draw(1, purpose::DEAL);
+        let mut two = self.own.clone();
+        elementwise::sub_assign(&mut two, &one);
+        elementwise::add_assign(&mut one, &self.first);
+        elementwise::add_assign(&mut two, &self.second);
+        [one, two]
     }
 }
 
