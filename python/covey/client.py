@@ -209,12 +209,14 @@ class Client:
     def data_sets(self) -> list[dict[str, Any]]:
         """The data sets that this client shared or may train on: what each party keeps, with its `party`'s name.
 
-        Raises `CoveyError` naming a party that is silent.
+        Raises `CoveyError` naming a party that is silent. Warns of files that a party cannot read.
         """
         kept = []
         for answer in json.loads(_core.data_sets(self.config, False)):
             if "error" in answer:
                 raise CoveyError(str(answer["error"]))
+            for problem in answer["problems"]:
+                warnings.warn(f"{answer['name']}: {problem}", stacklevel=2)
             kept += [{**entry, "party": answer["name"]} for entry in answer["data_sets"]]
         return kept
 

@@ -1,8 +1,8 @@
 //! Data sets that the parties keep, from the client's side: sharing them, and runs on their rows.
 
 use covey_messages::{
-    DataSet, DataSetList, DataSetName, DataSetUse, Hex, Key, MAX_LISTED, MAX_NAMED, MAX_ROWS, PhaseMessage, RowsRun,
-    Run, SessionReply, SessionRequest, ShareData, TOLD,
+    DataSet, DataSetList, DataSetName, Hex, Key, MAX_LISTED, MAX_NAMED, MAX_ROWS, PhaseMessage, RowsRun, Run,
+    SessionReply, SessionRequest, ShareData, TOLD,
 };
 use covey_runtime::{Input, RowForm, RuntimeError};
 use covey_transport::Fingerprint;
@@ -116,8 +116,8 @@ impl Session {
     }
 }
 
-/// The data sets that each party keeps for this client.
-pub fn data_sets(config: &ClientConfig) -> Vec<Result<Vec<DataSetUse>, ClientError>> {
+/// The data sets that each party keeps for this client, and what it cannot read of them.
+pub fn data_sets(config: &ClientConfig) -> Vec<Result<DataSetList, ClientError>> {
     let mut all: Vec<Listing> = config.parties.iter().map(|party| Listing::of(&party.name)).collect();
     loop {
         let known: Vec<usize> = all.iter().map(Listing::known).collect();
@@ -133,23 +133,24 @@ pub fn data_sets(config: &ClientConfig) -> Vec<Result<Vec<DataSetUse>, ClientErr
 /// What a party told of its data sets so far. It says at first how many there are, and then tells as many at a time as go.
 struct Listing {
     party: String,
-    kept: Result<Vec<DataSetUse>, ClientError>,
+    kept: Result<DataSetList, ClientError>,
     of: Option<usize>,
 }
 
 impl Listing {
     fn of(party: &str) -> Self {
-        Listing { party: party.into(), kept: Ok(Vec::new()), of: None }
+        Listing { party: party.into(), kept: Ok(DataSetList::default()), of: None }
     }
 
     fn known(&self) -> usize {
-        self.kept.as_ref().map_or(0, Vec::len)
+        self.kept.as_ref().map_or(0, |kept| kept.data_sets.len())
     }
 
     /// Takes the next ones; whether there are more.
     fn take(&mut self, list: Result<DataSetList, ClientError>) -> bool {
         let Ok(kept) = &mut self.kept else { return false };
-        if self.of.is_some_and(|of| kept.len() >= of) {
+        let known = kept.data_sets.len();
+        if self.of.is_some_and(|of| known >= of) {
             return false;
         }
         match list {
@@ -159,9 +160,12 @@ impl Listing {
                 self.kept = Err(ClientError::Request(changed));
                 false
             }
-            Ok(DataSetList { data_sets, of }) if of <= MAX_LISTED && data_sets.len() == (of - kept.len()).min(TOLD) => {
-                kept.extend(data_sets);
-                kept.len() < of
+            Ok(DataSetList { data_sets, of, problems })
+                if of <= MAX_LISTED && data_sets.len() == (of - known).min(TOLD) && problems.len() <= TOLD =>
+            {
+                kept.data_sets.extend(data_sets);
+                (kept.of, kept.problems) = (of, problems);
+                kept.data_sets.len() < of
             }
             Ok(_) => {
                 self.kept = Err(ClientError::Unexpected(self.party.clone()));
@@ -187,13 +191,15 @@ pub fn delete_data(
 
 #[cfg(test)]
 mod tests {
+    use covey_messages::DataSetUse;
+
     use super::*;
 
     fn list(count: usize, of: usize) -> Result<DataSetList, ClientError> {
         let key = Key(format!("covey:{}", "00".repeat(32)).parse().unwrap());
         let data_set = DataSet { name: "records".into(), owner: key, version: Hex([1; 32]), rows: 3 };
         let one = DataSetUse { data_set, program: Hex([2; 32]), owner: "hospital".into(), bytes: 4 };
-        Ok(DataSetList { data_sets: vec![one; count], of })
+        Ok(DataSetList { data_sets: vec![one; count], of, problems: vec!["one cannot be read".into()] })
     }
 
     #[test]
@@ -202,7 +208,8 @@ mod tests {
         assert!(listing.take(list(TOLD, TOLD + 1)) && !listing.take(list(1, TOLD + 1)));
         // Others may have more, for which it is asked again.
         assert!(!listing.take(list(0, TOLD + 1)));
-        assert_eq!(listing.kept.unwrap().len(), TOLD + 1);
+        let kept = listing.kept.unwrap();
+        assert_eq!((kept.data_sets.len(), kept.problems.len()), (TOLD + 1, 1));
         let refusal = |lists: &[(usize, usize)]| {
             let mut listing = Listing::of("alpha");
             let more: Vec<bool> = lists.iter().map(|(count, of)| listing.take(list(*count, *of))).collect();

@@ -64,6 +64,9 @@ pub struct DataSetList {
     pub data_sets: Vec<DataSetUse>,
     /// All that there are.
     pub of: usize,
+    /// What cannot be read, whose owners are unknown; the same for every number asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
 }
 
 /// Runs on rows of the attached data sets.

@@ -127,8 +127,9 @@ impl DataSetStore {
         let path = self.path(program, name, owner);
         // No other takes room meanwhile, and no file gets its place.
         let mut taken = self.taken();
-        let (mut own, _) = self.heads();
-        own.retain(|(_, head)| head.owner == owner);
+        // Whose a file is that cannot be read, nobody knows: it counts for each owner.
+        let mut own = self.files()?;
+        own.retain(|(_, head)| head.as_ref().map_or(true, |head| head.owner == owner));
         let to_come = || taken.iter().filter(|one| one.owner == owner);
         // One that is replaced stays until the new one is whole.
         let kept = own.iter().filter_map(|(path, _)| Some(fs::metadata(path).ok()?.len()));
@@ -162,12 +163,16 @@ impl DataSetStore {
     /// # Errors
     /// That there is none for the client, or several, or that its file is damaged.
     pub fn open(&self, program: &Hex<32>, wanted: &DataSetName, client: &AllowedClient) -> Result<Arc<Rows>, String> {
-        let (mut found, _) = self.heads();
+        let (mut found, problems) = self.heads();
         found.retain(|(_, head)| head.program == *program && head.is(wanted) && head.serves(client));
         let (name, short) = (one_line(&wanted.name), program.short());
-        match &found[..] {
-            [(path, _)] => self.open_file(path),
-            [] => Err(format!(
+        match (&found[..], problems.first()) {
+            ([(path, _)], _) => self.open_file(path),
+            ([], Some(problem)) => Err(format!(
+                "no data set '{name}' of program {short} that '{}' may use can be read: {problem}",
+                client.name
+            )),
+            ([], None) => Err(format!(
                 "there is no data set '{name}' of program {short} that '{}' may use: its owner shares it (`covey data share`), and names \
                  other clients by --allow",
                 client.name
@@ -216,20 +221,31 @@ impl DataSetStore {
     /// # Errors
     /// What the system said.
     pub fn delete(&self, program: &Hex<32>, name: &str, asking: Option<&AllowedClient>) -> Result<u64, String> {
-        let (mut found, _) = self.heads();
-        found.retain(|(_, head)| {
-            head.program == *program
-                && head.data_set.name == name
-                && asking.is_none_or(|client| client.name == head.owner)
-        });
+        let (found, problems) = match asking {
+            // By its file's name, which says all three: so it goes even where its head cannot be read.
+            Some(client) => (vec![(self.path(program, name, &client.name), client.name.clone())], Vec::new()),
+            None => {
+                let (mut found, problems) = self.heads();
+                found.retain(|(_, head)| head.program == *program && head.data_set.name == name);
+                (found.into_iter().map(|(path, head)| (path, head.owner)).collect(), problems)
+            }
+        };
         let mut deleted = 0;
-        for (path, head) in found {
+        for (path, owner) in found {
             let gone = self.retire(&path).map_err(|error| format!("cannot remove {}: {error}", path.display()))?;
             deleted += u64::from(gone);
-            let by = asking.map_or("the operator", |client| &client.name);
-            info!(program = program.short(), owner = head.owner, name = one_line(name), by, "data set deleted");
+            if gone {
+                let by = asking.map_or("the operator", |client| &client.name);
+                info!(program = program.short(), owner, name = one_line(name), by, "data set deleted");
+            }
         }
-        Ok(deleted)
+        match problems.first() {
+            None => Ok(deleted),
+            Some(problem) => Err(format!(
+                "{deleted} deleted, and what cannot be read may be one more data set '{}': {problem}",
+                one_line(name)
+            )),
+        }
     }
 
     /// What there is of data sets, by name, and what cannot be read.
@@ -247,33 +263,44 @@ impl DataSetStore {
 
     /// Some of the data sets that a client may use, or of all for the operator.
     pub fn told(&self, client: Option<&AllowedClient>, from: usize) -> DataSetList {
-        let (all, _) = self.list(|head| client.is_none_or(|client| head.owner == client.name || head.serves(client)));
+        let (all, mut problems) =
+            self.list(|head| client.is_none_or(|client| head.owner == client.name || head.serves(client)));
         let of = all.len();
-        DataSetList { data_sets: all.into_iter().skip(from).take(TOLD).collect(), of }
+        problems.truncate(TOLD);
+        DataSetList { data_sets: all.into_iter().skip(from).take(TOLD).collect(), of, problems }
     }
 
     /// The files whose head reads, and what is wrong with others.
     pub(crate) fn heads(&self) -> (Vec<(PathBuf, Head)>, Vec<String>) {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == SUFFIX));
         let (mut heads, mut problems) = (Vec::new(), Vec::new());
-        for path in files {
-            match FORMAT.open::<Head>(&path) {
-                Ok((head, ..)) if path == self.path(&head.program, &head.data_set.name, &head.owner) => {
-                    heads.push((path, head));
-                }
-                Ok(_) => problems.push(FORMAT.corrupted(&path, "it has the name of another")),
+        match self.files() {
+            Ok(files) => files.into_iter().for_each(|(path, head)| match head {
+                Ok(head) => heads.push((path, head)),
                 Err(problem) => problems.push(problem),
-            }
+            }),
+            Err(problem) => problems.push(problem),
         }
         (heads, problems)
+    }
+
+    /// All files, each with its head or what is wrong with it.
+    fn files(&self) -> Result<Vec<(PathBuf, Result<Head, String>)>, String> {
+        let paths = files::list(&self.folder, SUFFIX).map_err(|error| files::unlisted(&self.folder, &error))?;
+        let head = |path: &Path| {
+            let (head, ..) = FORMAT.open::<Head>(path)?;
+            match path == self.path(&head.program, &head.data_set.name, &head.owner) {
+                true => Ok(head),
+                false => Err(FORMAT.corrupted(path, "it has the name of another")),
+            }
+        };
+        Ok(paths.into_iter().map(|path| (head(&path), path)).map(|(head, path)| (path, head)).collect())
     }
 
     /// Takes a file out of use. It is erased once no session has it.
     fn retire(&self, path: &Path) -> io::Result<bool> {
         let used = self.lock();
         match files::set_apart(path)? {
-            Some(apart) => self.out_of_use(used, path, apart),
+            Some(apart) => self.out_of_use(used, path, apart).map(|()| true),
             None => Ok(false),
         }
     }
@@ -287,7 +314,7 @@ impl DataSetStore {
         files::put_in_place(file, path)?;
         taken.retain(|one| one.number != room.number);
         drop(taken);
-        apart.map_or(Ok(()), |apart| self.out_of_use(used, path, apart).map(drop))
+        apart.map_or(Ok(()), |apart| self.out_of_use(used, path, apart))
     }
 
     fn out_of_use(
@@ -295,14 +322,14 @@ impl DataSetStore {
         mut used: MutexGuard<'_, HashMap<PathBuf, Used>>,
         path: &Path,
         apart: PathBuf,
-    ) -> io::Result<bool> {
+    ) -> io::Result<()> {
         let rows = used.remove(path).and_then(|used| used.rows.upgrade());
         drop(used);
         match rows {
             Some(rows) => drop(rows.deleted.set(apart)),
-            None => files::erase(&apart)?,
+            None => files::erase_apart(&apart, path)?,
         }
-        Ok(true)
+        Ok(())
     }
 
     fn path(&self, program: &Hex<32>, name: &str, owner: &str) -> PathBuf {

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use covey_messages::Hex;
+use covey_messages::{Hex, one_line};
 use tempfile::NamedTempFile;
 
 /// How names of unfinished files begin, and began in earlier releases.
@@ -48,8 +48,42 @@ pub(crate) fn set_apart(path: &Path) -> io::Result<Option<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         renamed => renamed?,
     }
-    File::open(folder)?.sync_all()?;
+    File::open(folder).and_then(|folder| folder.sync_all()).inspect_err(|_| put_back(&apart, path))?;
     Ok(Some(apart))
+}
+
+/// Overwrites a file and removes it; whether it was there. Where that fails it has its name again, by which the next try finds it.
+pub(crate) fn remove(path: &Path) -> io::Result<bool> {
+    let Some(apart) = set_apart(path)? else { return Ok(false) };
+    erase_apart(&apart, path).map(|()| true)
+}
+
+/// Erases what [`set_apart`] took away from `path`, and gives it that name again where this fails.
+pub(crate) fn erase_apart(apart: &Path, path: &Path) -> io::Result<()> {
+    erase(apart).inspect_err(|_| put_back(apart, path))
+}
+
+/// Never in place of another file.
+fn put_back(apart: &Path, path: &Path) {
+    if fs::hard_link(apart, path).is_ok() {
+        let _ = fs::remove_file(apart);
+    }
+}
+
+/// The files of a folder whose names end so. A folder that is not there has none.
+pub(crate) fn list(folder: &Path, suffix: &str) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
+    Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == suffix)).collect())
+}
+
+/// That a folder cannot be listed, and the way out.
+pub(crate) fn unlisted(folder: &Path, error: &io::Error) -> String {
+    let folder = one_line(&folder.display().to_string());
+    format!("the folder {folder} cannot be read: {error}; let the party's user read it, or restore it")
 }
 
 /// Gives a file a second name, as of one that was set apart, to be erased under it once another has taken its place. None if there is no

@@ -125,9 +125,9 @@ pub fn delete_own_data(state: &Path, program: &Hex<32>, name: &str) -> Result<De
     Ok(Deleted { data_sets, ..Deleted::default() })
 }
 
-/// The parts of its own data sets that a data owner who is a party itself has in this state folder.
-pub fn own_data_sets(state: &Path) -> Vec<DataSetUse> {
-    DataSetStore::new(state).list(|_| true).0
+/// The parts of its own data sets that a data owner who is a party itself has in this state folder, and what cannot be read there.
+pub fn own_data_sets(state: &Path) -> (Vec<DataSetUse>, Vec<String>) {
+    DataSetStore::new(state).list(|_| true)
 }
 
 /// The correlated OTs that a data owner who is a party itself has in this state folder.

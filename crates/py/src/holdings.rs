@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use covey_client::{ClientConfig, ClientError, own_role};
 use covey_messages::config::Peer;
-use covey_messages::{DataSetUse, Deleted, Hex};
+use covey_messages::{DataSetList, Deleted, Hex};
 use covey_node::{Holdings, Operator, PartyConfig, delete_own_data, delete_own_material, own_data_sets};
 use covey_protocols::kind::ProtocolKind;
 use pyo3::prelude::*;
@@ -96,7 +96,7 @@ pub(crate) fn delete_data(py: Python<'_>, config: PathBuf, program: String, name
 }
 
 /// The data sets that each party which the file `config` names keeps for this client, or a party for whoever runs it, as JSON: the
-/// party's `name` and its `data_sets`, or the `error`. Also what this data owner has as a party itself.
+/// party's `name`, its `data_sets` and the `problems` of what it cannot read, or the `error`. Also what this data owner has as a party itself.
 #[pyfunction]
 pub(crate) fn data_sets(py: Python<'_>, config: PathBuf, of_party: bool) -> PyResult<String> {
     attended(py, None, move |_| {
@@ -107,13 +107,14 @@ pub(crate) fn data_sets(py: Python<'_>, config: PathBuf, of_party: bool) -> PyRe
             }
             false => ClientConfig::read(config)?,
         };
-        let told = |(party, answer): (&Peer, Result<Vec<DataSetUse>, ClientError>)| match answer {
-            Ok(data_sets) => json!({ "name": party.name, "data_sets": data_sets }),
+        let told = |(party, answer): (&Peer, Result<DataSetList, ClientError>)| match answer {
+            Ok(told) => json!({ "name": party.name, "data_sets": told.data_sets, "problems": told.problems }),
             Err(error) => json!({ "name": party.name, "error": Failure::new(error).into_line() }),
         };
         let mut all: Vec<Value> = config.parties.iter().zip(covey_client::data_sets(&config)).map(told).collect();
         if !of_party && own_role(&config, ProtocolKind::TwoParty).is_some() {
-            all.push(json!({ "name": config.name, "data_sets": own_data_sets(&config.state) }));
+            let (data_sets, problems) = own_data_sets(&config.state);
+            all.push(json!({ "name": config.name, "data_sets": data_sets, "problems": problems }));
         }
         Ok(Value::Array(all).to_string())
     })

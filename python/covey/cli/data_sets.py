@@ -125,7 +125,7 @@ def delete(
 
 
 def _kept(config: Path | None, state: Path | None) -> list[dict[str, Any]]:
-    """What each party keeps of data sets, with the `party`'s name. A party that is silent is warned of."""
+    """What each party keeps of data sets, with the `party`'s name. Warns of a party that is silent, and of damage."""
     from covey import _core
 
     folder = holdings.folder_of(config, state)
@@ -137,6 +137,12 @@ def _kept(config: Path | None, state: Path | None) -> list[dict[str, Any]]:
                 console.warn(problem)
             if len(failed) == len(answers):
                 raise CoveyError("no party answers: `covey doctor` says more")
+            for answer in answers:
+                for problem in answer.get("problems", []):
+                    console.warn(f"{answer['name']}: {problem}")
             kept = ((answer["name"], answer.get("data_sets", [])) for answer in answers)
             return [{**entry, "party": name} for name, entries in kept for entry in entries]
-    return [{**entry, "party": ""} for entry in json.loads(_core.look(os.fspath(folder)))["data_sets"]]  # type: ignore[arg-type]
+    found = json.loads(_core.look(os.fspath(folder)))  # type: ignore[arg-type]
+    for problem in found["problems"]:
+        console.warn(problem)
+    return [{**entry, "party": ""} for entry in found["data_sets"]]

@@ -72,7 +72,7 @@ fn rows_serve_their_owner_and_whom_it_names_until_it_deletes_them() {
     rows.read(2, &mut row).unwrap();
     assert_eq!(row, [1; 4]);
     assert_eq!((store.told(Some(&reader), 0).of, store.told(Some(&other), 0).of, store.told(None, 0).of), (1, 0, 1));
-    assert_eq!(store.told(None, 1), DataSetList { data_sets: Vec::new(), of: 1 });
+    assert_eq!(store.told(None, 1), DataSetList { of: 1, ..DataSetList::default() });
     // Shared again, the former one serves no run more, and its bytes go with its last session.
     share(&store, ("hospital", 5), 2);
     assert!(rows.read(2, &mut row).unwrap_err().contains("shared again"));
@@ -125,6 +125,54 @@ fn sessions_that_open_a_data_set_at_once_hear_of_its_deletion() {
     let rows = store.open(&program, &records(None), &owner).unwrap();
     files::erase(&store.path(&program, "records", "hospital")).unwrap();
     assert!(rows.read(0, &mut [0; 4]).unwrap_err().contains("was deleted"));
+}
+
+/// The name of a file says whose data set it is, and where nothing says, nothing claims to be deleted.
+#[test]
+fn what_cannot_be_read_is_deleted_by_its_owner_and_takes_room() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = DataSetStore::new(folder.path());
+    let (owner, program) = (client("hospital", 5), Hex([1; 32]));
+    share(&store, ("hospital", 5), 1);
+    let path = store.path(&program, "records", "hospital");
+    let mut damaged = fs::read(&path).unwrap();
+    damaged[20] ^= 1;
+    fs::write(&path, &damaged).unwrap();
+    let told = store.told(Some(&owner), 0);
+    assert!(told.data_sets.is_empty() && told.problems[0].contains("is corrupted"), "{told:?}");
+    assert!(store.open(&program, &records(None), &owner).err().unwrap().contains("is corrupted"));
+    let most = damaged.len() as u64 + 12;
+    assert!(store.take_room(&program, "more", "hospital", (12, most)).is_ok());
+    assert!(store.take_room(&program, "more", "hospital", (12, most - 1)).is_err());
+    assert!(store.delete(&program, "records", None).unwrap_err().contains("is corrupted"), "whose is it?");
+    assert_eq!(store.delete(&program, "records", Some(&client("other", 8))), Ok(0));
+    assert_eq!(store.delete(&program, "records", Some(&owner)), Ok(1));
+    assert!(bytes(folder.path()).is_empty());
+    fs::remove_dir(folder.path().join(FOLDER)).unwrap();
+    fs::write(folder.path().join(FOLDER), b"").unwrap();
+    for asking in [None, Some(&owner)] {
+        assert!(store.delete(&program, "records", asking).is_err());
+    }
+    assert!(store.told(Some(&owner), 0).problems[0].contains("cannot be read"));
+    assert!(store.take_room(&program, "more", "hospital", (12, MIB)).is_err());
+}
+
+/// What cannot be overwritten is there when it is asked for again.
+#[test]
+fn a_deletion_that_failed_can_be_asked_for_again() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = DataSetStore::new(folder.path());
+    let (owner, program) = (client("hospital", 5), Hex([1; 32]));
+    // A link that leads nowhere has a name, and cannot be overwritten.
+    let path = store.path(&program, "records", "hospital");
+    fs::create_dir(folder.path().join(FOLDER)).unwrap();
+    std::os::unix::fs::symlink("nowhere", &path).unwrap();
+    for _ in 0..2 {
+        assert!(store.delete(&program, "records", Some(&owner)).unwrap_err().contains("cannot remove"));
+    }
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, b"rows").unwrap();
+    assert_eq!(store.delete(&program, "records", Some(&owner)), Ok(1));
 }
 
 #[test]

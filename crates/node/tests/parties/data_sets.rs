@@ -139,7 +139,7 @@ fn a_data_set_serves_its_owner_and_whom_it_names_and_no_one_once_it_is_deleted()
     let of_owner = open(&cluster, &model, "data").attach(&[DataSetName { owner, ..called("second") }]).unwrap();
     assert_eq!((of_owner[0].rows, Some(of_owner[0].owner)), (1, owner));
     let listed = covey_client::data_sets(&cluster.client("data"));
-    assert!(listed.into_iter().all(|party| party.unwrap().len() == 3));
+    assert!(listed.into_iter().all(|party| party.unwrap().data_sets.len() == 3));
     delete_data(&cluster.client("owner"), hash, "second");
     // What cannot be asked for is refused before anything is sent, and the session goes on.
     let mut session = open(&cluster, &model, "data");
@@ -173,6 +173,22 @@ fn a_data_set_serves_its_owner_and_whom_it_names_and_no_one_once_it_is_deleted()
     assert_eq!(files(&cluster, 0).len(), 1);
     let again = delete_data(&cluster.client("owner"), hash, "first");
     assert!(again.into_iter().all(|answer| answer.unwrap().data_sets == 0));
+    // What cannot be read is told of, and its owner deletes it all the same.
+    let damaged = files(&cluster, 0).remove(0);
+    std::fs::write(&damaged, b"rubbish").unwrap();
+    let listed = covey_client::data_sets(&cluster.client("data")).remove(0).unwrap();
+    assert!(listed.data_sets.is_empty() && listed.problems[0].contains("does not begin as one"), "{listed:?}");
+    let deleted = delete_data(&cluster.client("data"), hash, "second");
+    assert!(deleted.into_iter().all(|answer| answer.unwrap().data_sets == 1));
+    assert!(!damaged.exists());
+    // A folder that cannot be listed is no empty one.
+    let folder = damaged.parent().unwrap();
+    std::fs::remove_dir(folder).unwrap();
+    std::fs::write(folder, b"").unwrap();
+    let listed = covey_client::data_sets(&cluster.client("data")).remove(0).unwrap();
+    assert!(listed.problems[0].contains("data-sets cannot be read"), "{listed:?}");
+    let answers = delete_data(&cluster.client("data"), hash, "second");
+    assert!(answers[0].is_err() && answers[1..].iter().all(Result::is_ok));
 }
 
 #[test]
