@@ -1,11 +1,14 @@
 //! Checkpoints in a party's state folder: its shares of what a client's job carries from run to run, one file each (`headed_file`).
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use covey_messages::{Checkpoint, Hex, RingMessage};
+use covey_messages::{Checkpoint, Hex, RingMessage, one_line};
 use covey_program::Program;
 use covey_protocols::any_party::AnyParty;
 use covey_ring::{Ring, Tensor, Word};
@@ -62,15 +65,27 @@ struct Stored {
     written: SystemTime,
 }
 
+/// What there is in the folder.
+#[derive(Default)]
+struct Found {
+    stored: Vec<Stored>,
+    /// They serve nobody, and of which program they are is unknown.
+    damaged: Vec<(PathBuf, String)>,
+    /// What the system does not give: files, or the folder.
+    kept_back: Vec<(PathBuf, String)>,
+}
+
 /// All checkpoints of a party.
 pub(crate) struct CheckpointStore {
     folder: PathBuf,
+    /// What was said of files that cannot be read.
+    said: Mutex<HashSet<String>>,
 }
 
 impl CheckpointStore {
     /// Those in a party's state folder.
     pub fn new(state: &Path) -> Self {
-        CheckpointStore { folder: state.join(FOLDER) }
+        CheckpointStore { folder: state.join(FOLDER), said: Mutex::default() }
     }
 
     /// The checkpoints of a job.
@@ -132,12 +147,34 @@ impl CheckpointStore {
 
     /// Erases all checkpoints of a job but those of `spared`.
     pub fn forget(&self, job: &Job, spared: Option<&Checkpoint>) -> Result<(), String> {
-        self.erase(self.stored(|head| head.job == *job && Some(&head.checkpoint) != spared))
+        let prefix = prefix(job);
+        let spared_path = spared.map(|checkpoint| self.path(job, checkpoint));
+        let named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
+        let may_be = |path: &Path| path == self.folder || (named(path) && Some(path) != spared_path.as_deref());
+        self.erase_all(|head| head.job == *job && Some(&head.checkpoint) != spared, may_be)
     }
 
     /// Erases the checkpoints of all jobs of a program that began with weights of one of `versions`.
     pub fn delete(&self, program: &Hex<32>, versions: impl Fn(&Hex<16>) -> bool) -> Result<(), String> {
-        self.erase(self.stored(|head| head.job.program == *program && versions(&head.job.weights_version)))
+        self.erase_all(|head| head.job.program == *program && versions(&head.job.weights_version), |_| true)
+    }
+
+    /// What cannot be read.
+    pub fn problems(&self) -> Vec<String> {
+        let Found { damaged, kept_back, .. } = self.find();
+        damaged.into_iter().chain(kept_back).map(|(_, problem)| problem).collect()
+    }
+
+    /// Erases those, and what is damaged and `may_be` one of them. Fails where others may be left.
+    fn erase_all(&self, applies: impl Fn(&Head) -> bool, may_be: impl Fn(&Path) -> bool) -> Result<(), String> {
+        let Found { stored, damaged, kept_back } = self.find();
+        self.erase(stored.into_iter().filter(|stored| applies(&stored.head)))?;
+        for (path, _) in damaged.into_iter().filter(|(path, _)| may_be(path)) {
+            remove(&path)?;
+            info!(path = one_line(&path.display().to_string()), "damaged checkpoint erased");
+        }
+        let left = kept_back.into_iter().find(|(path, _)| may_be(path));
+        left.map_or(Ok(()), |(_, problem)| Err(problem))
     }
 
     /// Bytes of the checkpoints of a program.
@@ -169,9 +206,7 @@ impl CheckpointStore {
 
     fn erase(&self, stored: impl IntoIterator<Item = Stored>) -> Result<(), String> {
         for Stored { path, head, .. } in stored {
-            // Under a name that goes at the next start, should the process not live to overwrite it.
-            let erased = files::set_apart(&path).and_then(|apart| apart.map_or(Ok(()), |apart| files::erase(&apart)));
-            erased.map_err(|error| format!("cannot remove {}: {error}", path.display()))?;
+            remove(&path)?;
             let program = head.job.program.short();
             info!(program, client = head.job.client, runs = head.checkpoint.runs, "checkpoint erased");
         }
@@ -179,27 +214,56 @@ impl CheckpointStore {
     }
 
     fn path(&self, job: &Job, checkpoint: &Checkpoint) -> PathBuf {
-        // Of clients that choose the same name, each has its own files.
-        let owner = blake3::hash(format!("{}\0{}\0{}", job.client, job.program, job.role).as_bytes()).to_hex();
-        self.folder.join(format!("{}-{}-{}.{SUFFIX}", job.name, &owner[..16], checkpoint.name))
+        self.folder.join(format!("{}{}.{SUFFIX}", prefix(job), checkpoint.name))
     }
 
-    /// The files whose head reads and is one of those; others are left alone.
+    /// The files whose head reads and is one of those; others are left alone, and said once.
     fn stored(&self, applies: impl Fn(&Head) -> bool) -> Vec<Stored> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == SUFFIX));
-        let read = files.filter_map(|path| match FORMAT.open::<Head>(&path) {
-            Ok((head, ..)) => {
-                let written = fs::metadata(&path).and_then(|about| about.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-                Some(Stored { path, head, written })
-            }
-            Err(problem) => {
+        let Found { mut stored, damaged, kept_back } = self.find();
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, problem) in damaged.into_iter().chain(kept_back) {
+            if !said.contains(&problem) {
                 warn!("{problem}");
-                None
+                said.insert(problem);
             }
-        });
-        read.filter(|stored| applies(&stored.head)).collect()
+        }
+        stored.retain(|stored| applies(&stored.head));
+        stored
     }
+
+    fn find(&self) -> Found {
+        let mut found = Found::default();
+        let files = files::list(&self.folder, SUFFIX).unwrap_or_else(|error| {
+            found.kept_back.push((self.folder.clone(), files::unlisted(&self.folder, &error)));
+            Vec::new()
+        });
+        for path in files {
+            match FORMAT.try_open::<Head>(&path) {
+                Ok(Ok((head, ..))) => {
+                    let written = fs::metadata(&path).and_then(|about| about.modified());
+                    found.stored.push(Stored { path, head, written: written.unwrap_or(SystemTime::UNIX_EPOCH) });
+                }
+                Ok(Err(problem)) => found.damaged.push((path, problem)),
+                // Another session has erased it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let problem = FORMAT.unreadable(&path, &error);
+                    found.kept_back.push((path, problem));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What the names of a job's files begin with. Of clients that choose the same name for a job, each has its own files.
+fn prefix(job: &Job) -> String {
+    let owner = blake3::hash(format!("{}\0{}\0{}", job.client, job.program, job.role).as_bytes()).to_hex();
+    format!("{}-{}-", job.name, &owner[..16])
+}
+
+fn remove(path: &Path) -> Result<(), String> {
+    files::remove(path).map(drop).map_err(|error| format!("cannot remove {}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -282,6 +346,42 @@ mod tests {
         assert!(!store.of(&job(5)).is_empty());
         store.delete(&Hex([1; 32]), |version| *version == Hex([2; 16])).unwrap();
         assert!((1..=5).all(|name| store.of(&job(name)).is_empty()) && store.bytes(&Hex([1; 32])) == 0);
+    }
+
+    /// What is damaged serves nobody and may be of any program: it goes with each deletion. What is kept back is no success.
+    #[test]
+    fn a_deletion_leaves_nothing_that_cannot_be_read_or_says_so() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = CheckpointStore::new(folder.path());
+        let program = Hex([1; 32]);
+        type Deletion = fn(&CheckpointStore) -> Result<(), String>;
+        let deletions: [Deletion; 2] =
+            [|store| store.delete(&Hex([1; 32]), |_| true), |store| store.forget(&job(1), None)];
+        for delete in deletions {
+            keep(&store, &job(1), at(10, 1));
+            keep(&store, &job(1), at(20, 2));
+            let path = store.path(&job(1), &at(10, 1));
+            let mut damaged = fs::read(&path).unwrap();
+            damaged[0] ^= 1;
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(runs(&store, &job(1)), [20]);
+            assert_eq!(runs(&store, &job(1)), [20]);
+            assert_eq!((store.problems().len(), store.said.lock().unwrap().len()), (1, 1));
+            delete(&store).unwrap();
+            assert_eq!(files::list(&store.folder, SUFFIX).unwrap().len(), 0);
+        }
+        // A folder of that name is no file that the system reads.
+        keep(&store, &job(1), at(10, 1));
+        fs::create_dir(store.folder.join(format!("0.{SUFFIX}"))).unwrap();
+        store.forget(&job(1), None).unwrap();
+        assert!(store.delete(&program, |_| true).unwrap_err().contains("cannot be read"));
+        assert!(store.of(&job(1)).is_empty());
+        fs::remove_dir_all(&store.folder).unwrap();
+        store.delete(&program, |_| true).unwrap();
+        fs::write(&store.folder, b"").unwrap();
+        for delete in deletions {
+            assert!(delete(&store).unwrap_err().contains("checkpoints cannot be read"));
+        }
     }
 
     #[test]

@@ -22,6 +22,21 @@ const MAX_HEAD: u32 = 64 << 10;
 const PIECE: usize = 1 << 18;
 const CHECKSUM: usize = blake3::OUT_LEN;
 
+/// A head, what follows it, and the hash so far.
+pub(crate) type Opened<H> = (H, BufReader<File>, blake3::Hasher);
+
+/// Why a head is not read.
+enum Unread {
+    Damaged(String),
+    System(std::io::Error),
+}
+
+impl From<std::io::Error> for Unread {
+    fn from(error: std::io::Error) -> Self {
+        Unread::System(error)
+    }
+}
+
 /// A kind of these files.
 #[derive(Clone, Copy)]
 pub(crate) struct Format {
@@ -62,36 +77,48 @@ impl Format {
     }
 
     /// The head of a file, what follows it, and the hash so far.
-    pub fn open<H: DeserializeOwned>(self, path: &Path) -> Result<(H, BufReader<File>, blake3::Hasher), String> {
-        let unreadable = |error: std::io::Error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => self.corrupted(path, "it is too short"),
-            _ => self.unreadable(path, &error),
-        };
-        let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(unreadable)?);
+    pub fn open<H: DeserializeOwned>(self, path: &Path) -> Result<Opened<H>, String> {
+        self.try_open(path).map_err(|error| self.unreadable(path, &error))?
+    }
+
+    /// The same, where the system's errors are told from what is wrong with the file.
+    pub fn try_open<H: DeserializeOwned>(self, path: &Path) -> std::io::Result<Result<Opened<H>, String>> {
+        let file = BufReader::with_capacity(1 << 20, File::open(path)?);
+        match self.read_head(path, file) {
+            Err(Unread::Damaged(problem)) => Ok(Err(problem)),
+            Err(Unread::System(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Ok(Err(self.corrupted(path, "it is too short")))
+            }
+            Err(Unread::System(error)) => Err(error),
+            Ok(opened) => Ok(Ok(opened)),
+        }
+    }
+
+    fn read_head<H: DeserializeOwned>(self, path: &Path, mut file: BufReader<File>) -> Result<Opened<H>, Unread> {
         let mut start = [0; 16];
-        file.read_exact(&mut start).map_err(unreadable)?;
+        file.read_exact(&mut start)?;
         let number = |at: usize| start[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if start[..8] != self.magic[..] {
-            return Err(self.corrupted(path, "it does not begin as one"));
+            return Err(Unread::Damaged(self.corrupted(path, "it does not begin as one")));
         }
         if number(8) != self.version {
-            return Err(format!(
+            return Err(Unread::Damaged(format!(
                 "state file {} has format version {} and this release reads {}: {}",
                 shown(path),
                 number(8),
                 self.version,
                 self.way_out
-            ));
+            )));
         }
         if number(12) > MAX_HEAD {
-            return Err(self.corrupted(path, "its head is too long"));
+            return Err(Unread::Damaged(self.corrupted(path, "its head is too long")));
         }
         let mut head = vec![0; number(12) as usize];
-        file.read_exact(&mut head).map_err(unreadable)?;
+        file.read_exact(&mut head)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&start).update(&head);
-        let head = serde_json::from_slice(&head).map_err(|_| self.corrupted(path, "its head cannot be read"))?;
-        Ok((head, file, hasher))
+        let unknown = |_| Unread::Damaged(self.corrupted(path, "its head cannot be read"));
+        Ok((serde_json::from_slice(&head).map_err(unknown)?, file, hasher))
     }
 }
 

@@ -48,6 +48,7 @@ impl Holdings {
         problems.extend(stores.status().1);
         problems.extend(runs.status(|_| true).1);
         let (masks, checkpoints) = (Arc::new(MaskStore::new(state)), Arc::new(CheckpointStore::new(state)));
+        problems.extend(checkpoints.problems());
         let data_sets = Arc::new(DataSetStore::new(state));
         problems.extend(data_sets.list(|_| false).1);
         Ok((Holdings { store: Arc::new(store), stores, runs, masks, checkpoints, data_sets, memory: None }, problems))
