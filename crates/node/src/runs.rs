@@ -255,13 +255,8 @@ impl RunStore {
 
     fn discard(&self, which: impl Fn(&Stored) -> bool) -> Result<u64, String> {
         let Some(batches) = self.open(false)? else { return Ok(0) };
-        let mut runs = 0;
-        for stored in batches.stored().iter().filter(|stored| which(stored)) {
-            if batches.discard(stored.name).map_err(|problem| problem.to_string())? {
-                runs += stored.left[0];
-            }
-        }
-        Ok(runs)
+        let removed = batches.discard_all(which).map_err(|problem| problem.to_string())?;
+        Ok(removed.iter().map(|stored| stored.left[0]).sum())
     }
 
     /// What there is between parties that `with` names, and why it cannot be opened.

@@ -165,13 +165,18 @@ impl Store {
         match (&deleted, apart) {
             // Once nobody has them any more: below, unless a session does.
             (Some(deleted), Some(apart)) => drop(deleted.deleted.set(apart)),
-            (None, Some(damaged)) => files::erase(&damaged)?,
+            (None, Some(damaged)) => files::erase_apart(&damaged, &self.path(program))?,
             (_, None) => {}
         }
         // Nobody waits for what is overwritten.
         drop(held);
-        drop(deleted);
-        Ok(())
+        let Some(mut unused) = deleted.and_then(Arc::into_inner) else { return Ok(()) };
+        let Some(apart) = unused.deleted.take() else { return Ok(()) };
+        files::erase_apart(&apart, &unused.path).inspect_err(|_| {
+            // It can be asked for again.
+            let again = Arc::new(StoredWeights::new(unused.head.clone(), unused.path.clone()));
+            self.lock().entry(*program).or_insert(again);
+        })
     }
 
     /// All of it.

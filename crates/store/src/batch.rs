@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zeroize::Zeroizing;
 
-use crate::batches::Layout;
+use crate::batches::{Layout, Stored};
 use crate::{BatchName, Items, Material, Result, UNFINISHED, failed, parse, remove, sync_directory};
 
 /// A batch in a folder.
@@ -35,14 +35,25 @@ pub struct Reserved<const FILES: usize = 1> {
 }
 
 impl<const FILES: usize> Batch<FILES> {
-    pub fn open(layout: &Layout<FILES>, name: BatchName, place: PathBuf) -> Result<Self> {
+    pub fn open(layout: &Layout<FILES>, name: BatchName, place: PathBuf, leftovers: &Leftovers) -> Result<Self> {
         let mut files = Vec::with_capacity(FILES);
         for file in layout.files {
             files.push(Material::open(&place.join(file), &layout.kind)?);
         }
         let Ok(files) = <[Material; FILES]>::try_from(files) else { unreachable!("one of each name") };
         let stays = (layout.inspect)(&layout.kind, &name, &place, &files)?;
-        Ok(Batch { name, place, files, stays, in_use: Arc::default() })
+        let in_use = InUse { place: Mutex::default(), leftovers: leftovers.clone() };
+        Ok(Batch { name, place, files, stays, in_use: Arc::new(in_use) })
+    }
+
+    /// What there is of it.
+    pub fn stored(&self) -> Stored<FILES> {
+        Stored {
+            name: self.name,
+            about: self.about(),
+            gone: self.files.each_ref().map(|file| file.journal().gone()),
+            left: self.left(),
+        }
     }
 
     /// Items left of each file.
@@ -82,7 +93,7 @@ impl<const FILES: usize> Batch<FILES> {
                 return Err(failed(&self.place, "remove it")(error));
             }
             _ if Arc::strong_count(&self.in_use) == 1 => remove(&gone)?,
-            _ => *self.in_use.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(gone),
+            _ => *self.in_use.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(gone),
         }
         self.place.parent().map_or(Ok(()), sync_directory)
     }
@@ -126,14 +137,42 @@ pub(crate) fn finished_batches(place: &Path) -> Result<Vec<(BatchName, PathBuf)>
 }
 
 /// Held by a batch and by all who read of it, so that nothing is overwritten under their eyes.
-#[derive(Default)]
-pub struct InUse(Mutex<Option<PathBuf>>);
+pub struct InUse {
+    place: Mutex<Option<PathBuf>>,
+    leftovers: Leftovers,
+}
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        if let Some(place) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            // What fails here is done when the store is opened.
-            let _ = remove(place);
+        if let Some(place) = self.place.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            self.leftovers.remove(place);
         }
+    }
+}
+
+/// Directories of no batch that could not be removed where nobody could be told. What is not done by [`Leftovers::remove_all`] is done when the
+/// store is opened.
+#[derive(Clone, Default)]
+pub(crate) struct Leftovers(Arc<Mutex<Vec<PathBuf>>>);
+
+impl Leftovers {
+    /// Removes a directory, now or later.
+    pub fn remove(&self, place: PathBuf) {
+        if remove(&place).is_err() {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(place);
+        }
+    }
+
+    /// Removes those that failed.
+    pub fn remove_all(&self) -> Result<()> {
+        let mut failed = None;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|place| match remove(place) {
+            Ok(()) => false,
+            Err(error) => {
+                failed.get_or_insert(error);
+                true
+            }
+        });
+        failed.map_or(Ok(()), Err)
     }
 }

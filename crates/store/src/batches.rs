@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zeroize::Zeroizing;
 
-use crate::batch::{Batch, Reserved, finished_batches};
+use crate::batch::{Batch, Leftovers, Reserved, finished_batches};
 use crate::{
     BatchName, Contents, Kind, Locked, Material, Result, StoreError, UNFINISHED, create_private_directories,
     create_private_directory, failed, hex, lock_directory, refuse, remove, sync_directory,
@@ -35,11 +35,18 @@ pub struct Layout<const FILES: usize> {
 pub struct Batches<const FILES: usize = 1> {
     layout: Layout<FILES>,
     place: PathBuf,
-    batches: Mutex<Vec<Batch<FILES>>>,
+    batches: Mutex<Shelf<FILES>>,
     /// Those that cannot be used.
     damaged: Mutex<Vec<PathBuf>>,
+    leftovers: Leftovers,
     /// Keeps other processes out.
     only: Mutex<Locked>,
+}
+
+/// Batches that serve, and those out of use whose files could not be removed yet.
+struct Shelf<const FILES: usize> {
+    batches: Vec<Batch<FILES>>,
+    discarded: Vec<Batch<FILES>>,
 }
 
 /// What there is of a batch, by file.
@@ -64,10 +71,10 @@ impl<const FILES: usize> Batches<FILES> {
     /// # Errors
     /// If the folder cannot be made or read, or is open in another process.
     pub fn open_as(place: &Path, layout: Layout<FILES>) -> Result<(Self, Vec<StoreError>)> {
-        let lock = lock_directory(place)?;
+        let (lock, leftovers) = (lock_directory(place)?, Leftovers::default());
         let (mut batches, mut problems, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
         for (name, path) in finished_batches(place)? {
-            match Batch::open(&layout, name, path.clone()) {
+            match Batch::open(&layout, name, path.clone(), &leftovers) {
                 Ok(batch) => batches.push(batch),
                 Err(problem) => {
                     problems.push(problem);
@@ -75,9 +82,10 @@ impl<const FILES: usize> Batches<FILES> {
                 }
             }
         }
-        remove_used_up(&mut batches)?;
-        let (batches, damaged) = (Mutex::new(batches), Mutex::new(damaged));
-        Ok((Batches { layout, place: place.into(), batches, damaged, only: Mutex::new(lock) }, problems))
+        let mut shelf = Shelf { batches, discarded: Vec::new() };
+        shelf.remove_used_up()?;
+        let (batches, damaged, only) = (Mutex::new(shelf), Mutex::new(damaged), Mutex::new(lock));
+        Ok((Batches { layout, place: place.into(), batches, damaged, leftovers, only }, problems))
     }
 
     /// Its path.
@@ -87,26 +95,20 @@ impl<const FILES: usize> Batches<FILES> {
 
     /// What is left of each.
     pub fn stored(&self) -> Vec<Stored<FILES>> {
-        let stored = |batch: &Batch<FILES>| Stored {
-            name: batch.name,
-            about: batch.about(),
-            gone: batch.files.each_ref().map(|file| file.journal().gone()),
-            left: batch.left(),
-        };
-        self.lock().iter().map(stored).collect()
+        self.lock().batches.iter().map(Batch::stored).collect()
     }
 
     /// The first that `look` finds in a batch's directory.
     pub fn find<T>(&self, look: impl Fn(&Path) -> Option<T>) -> Option<T> {
-        self.lock().iter().find_map(|batch| look(&batch.place))
+        self.lock().batches.iter().find_map(|batch| look(&batch.place))
     }
 
     /// Bytes of the files of the batches to which this applies.
     pub fn bytes(&self, applies: impl Fn(&BatchName) -> bool) -> u64 {
-        self.lock().iter().filter(|batch| applies(&batch.name)).map(Batch::bytes).sum()
+        self.lock().batches.iter().filter(|batch| applies(&batch.name)).map(Batch::bytes).sum()
     }
 
-    /// Makes a batch: `write` puts its files into a new directory. Nothing is left of it where that fails; where the folder cannot be written
+    /// Makes a batch: `write` puts its files into a new directory. Nothing that can be removed is left of it where that fails; where the folder cannot be written
     /// to the disk afterwards, the batch may be there when the folder is opened again. It serves once it has been added.
     ///
     /// # Errors
@@ -127,10 +129,10 @@ impl<const FILES: usize> Batches<FILES> {
             Ok(sync_directory(&self.place)?)
         });
         if let Err(error) = made {
-            let _ = remove(&unfinished);
+            self.leftovers.remove(unfinished);
             return Err(error);
         }
-        Ok(Finished(Batch::open(&self.layout, name, place)?))
+        Ok(Finished(Batch::open(&self.layout, name, place, &self.leftovers)?))
     }
 
     /// Makes the folder anew, and keeps other processes out of it, where somebody has removed it meanwhile.
@@ -145,7 +147,7 @@ impl<const FILES: usize> Batches<FILES> {
 
     /// From now on items are taken from a finished batch.
     pub fn add(&self, Finished(batch): Finished<FILES>) {
-        self.lock().push(batch);
+        self.lock().batches.push(batch);
     }
 
     /// Sets aside the next items of a batch, so many of each file, if it is here and has so many left. They may be used once all others have
@@ -154,13 +156,14 @@ impl<const FILES: usize> Batches<FILES> {
     /// # Errors
     /// If the mark cannot be written.
     pub fn reserve(&self, name: BatchName, count: [u64; FILES]) -> Result<Option<Reserved<FILES>>> {
-        let mut batches = self.lock();
+        let mut shelf = self.lock();
         let enough = |batch: &&mut Batch<FILES>| {
             batch.name == name && batch.left().iter().zip(count).all(|(&left, count)| left >= count)
         };
-        let Some(batch) = batches.iter_mut().find(enough) else { return Ok(None) };
+        let Some(batch) = shelf.batches.iter_mut().find(enough) else { return Ok(None) };
         let reserved = batch.set_aside(|number, file| file.reserve(count[number]))?;
-        remove_used_up(&mut batches)?;
+        // What fails here the next deletion tries, and says.
+        let _ = shelf.remove_used_up();
         Ok(Some(reserved))
     }
 
@@ -169,39 +172,53 @@ impl<const FILES: usize> Batches<FILES> {
     /// # Errors
     /// If the batch is not here, the items were used before, or the mark cannot be written.
     pub fn claim(&self, name: BatchName, ranges: [Range<u64>; FILES]) -> Result<Reserved<FILES>> {
-        let mut batches = self.lock();
-        let Some(batch) = batches.iter_mut().find(|batch| batch.name == name) else {
+        let mut shelf = self.lock();
+        let Some(batch) = shelf.batches.iter_mut().find(|batch| batch.name == name) else {
             return Err(refuse(&self.place, "the other party offers a batch that is not here"));
         };
         let reserved = batch.set_aside(|number, file| Ok((ranges[number].clone(), file.claim(&ranges[number])?)))?;
-        remove_used_up(&mut batches)?;
+        // The same.
+        let _ = shelf.remove_used_up();
         Ok(reserved)
     }
 
     /// Removes a batch that is not to be trusted, or of no use, any more; whether there was one.
     ///
     /// # Errors
-    /// If its files cannot be removed; it serves no more in this process either way.
+    /// If its files cannot be removed; it serves no more in this process either way, and can be discarded again.
     pub fn discard(&self, name: BatchName) -> Result<bool> {
-        let mut batches = self.lock();
-        match batches.iter().position(|batch| batch.name == name) {
-            Some(index) => batches.remove(index).dispose().map(|()| true),
-            None => Ok(false),
-        }
+        self.lock().discard_if(|batch| batch.name == name).map(|removed| !removed.is_empty())
+    }
+
+    /// Removes all batches to which this applies; what was left of them. Those that failed before are tried again, and what could not be
+    /// removed after its last use.
+    ///
+    /// # Errors
+    /// The first, if files cannot be removed. All others are gone then.
+    pub fn discard_all(&self, applies: impl Fn(&Stored<FILES>) -> bool) -> Result<Vec<Stored<FILES>>> {
+        let leftovers = self.leftovers.remove_all();
+        let removed = self.lock().discard_if(|batch| applies(&batch.stored()))?;
+        leftovers.map(|()| removed.iter().map(Batch::stored).collect())
     }
 
     /// Removes the batches that were found unusable when the folder was opened; how many there were.
     ///
     /// # Errors
-    /// If their files cannot be removed.
-    pub fn discard_damaged(&self) -> Result<usize> {
+    /// The first, if files cannot be removed. All others are gone then.
+    pub fn discard_damaged(&self) -> Result<u64> {
         let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = damaged.len();
-        while let Some(place) = damaged.last() {
-            remove(place)?;
-            damaged.pop();
-        }
-        Ok(count)
+        let (mut count, mut failed) = (0, None);
+        damaged.retain(|place| match remove(place) {
+            Ok(()) => {
+                count += 1;
+                false
+            }
+            Err(error) => {
+                failed.get_or_insert(error);
+                true
+            }
+        });
+        failed.map_or(Ok(count), Err)
     }
 
     /// [`Batches::discard`] of a batch that was never added.
@@ -209,10 +226,10 @@ impl<const FILES: usize> Batches<FILES> {
     /// # Errors
     /// If its files cannot be removed.
     pub fn withdraw(&self, Finished(batch): Finished<FILES>) -> Result<()> {
-        batch.dispose()
+        self.lock().dispose_all([batch].into()).map(drop)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Batch<FILES>>> {
+    fn lock(&self) -> MutexGuard<'_, Shelf<FILES>> {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -277,27 +294,46 @@ impl Batches {
     /// # Errors
     /// If a mark cannot be written, or files cannot be removed.
     pub fn follow(&self, known: &[BatchName], told: &[(BatchName, u64)]) -> Result<()> {
-        let mut batches = self.lock();
+        let mut shelf = self.lock();
         let position = |name: &BatchName| told.iter().find(|(told, _)| told == name).map(|(_, position)| *position);
-        discard_if(&mut batches, |batch| known.contains(&batch.name) && position(&batch.name).is_none())?;
-        for batch in batches.iter_mut().filter(|batch| known.contains(&batch.name)) {
+        let removed = shelf.discard_if(|batch| known.contains(&batch.name) && position(&batch.name).is_none());
+        for batch in shelf.batches.iter_mut().filter(|batch| known.contains(&batch.name)) {
             let position = position(&batch.name).unwrap_or_default().min(batch.files[0].journal().total());
             batch.files[0].advance(position)?;
         }
-        remove_used_up(&mut batches)
+        shelf.remove_used_up()?;
+        removed.map(drop)
     }
 }
 
-fn remove_used_up<const FILES: usize>(batches: &mut Vec<Batch<FILES>>) -> Result<()> {
-    discard_if(batches, |batch| batch.is_used_up())
-}
+impl<const FILES: usize> Shelf<FILES> {
+    fn remove_used_up(&mut self) -> Result<()> {
+        self.discard_if(|batch| batch.is_used_up()).map(drop)
+    }
 
-fn discard_if<const FILES: usize>(
-    batches: &mut Vec<Batch<FILES>>,
-    applies: impl FnMut(&mut Batch<FILES>) -> bool,
-) -> Result<()> {
-    let removed: Vec<Batch<FILES>> = batches.extract_if(.., applies).collect();
-    removed.iter().try_for_each(Batch::dispose)
+    /// Takes batches out of use and removes them, with those to which this applies that could not be removed before.
+    fn discard_if(&mut self, applies: impl Fn(&Batch<FILES>) -> bool) -> Result<Vec<Batch<FILES>>> {
+        let mut out = Vec::new();
+        for batches in [&mut self.batches, &mut self.discarded] {
+            out.extend(batches.extract_if(.., |batch| applies(batch)));
+        }
+        self.dispose_all(out)
+    }
+
+    /// Those that are gone. The others stay here, out of use.
+    fn dispose_all(&mut self, batches: Vec<Batch<FILES>>) -> Result<Vec<Batch<FILES>>> {
+        let (mut gone, mut failed) = (Vec::new(), None);
+        for batch in batches {
+            match batch.dispose() {
+                Ok(()) => gone.push(batch),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    self.discarded.push(batch);
+                }
+            }
+        }
+        failed.map_or(Ok(gone), Err)
+    }
 }
 
 /// The name of the material of a batch.

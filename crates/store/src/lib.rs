@@ -143,7 +143,12 @@ pub(crate) fn lock_directory(place: &Path) -> Result<Locked> {
 
 /// Removes a directory, if it is there. Its files are overwritten first: what is merely deleted stays on the disk.
 pub(crate) fn remove(path: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed(path, "remove it"))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(failed(path, "remove it"))?;
         if entry.file_type().is_ok_and(|kind| kind.is_file()) {
             let erased = OpenOptions::new().read(true).write(true).open(entry.path()).and_then(|mut file| {
                 let len = file.metadata()?.len();

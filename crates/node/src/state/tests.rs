@@ -73,3 +73,25 @@ fn weights_that_cannot_be_replaced_stay() {
     assert!(!held.is_replaced());
     store.check_current(&held).unwrap();
 }
+
+/// They are no success, and asked for again they are there.
+#[test]
+fn weights_that_cannot_be_overwritten_are_deleted_by_the_next_try() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let program = program();
+    let hash = Hex::from(program.hash());
+    store.commit(version(&store, &program, 1), &[]).unwrap();
+    let path = store.path(&hash);
+    let whole = fs::read(&path).unwrap();
+    // A link that leads nowhere has a name, and cannot be overwritten.
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("nowhere", &path).unwrap();
+    for _ in 0..2 {
+        assert!(store.delete(&hash).is_err() && store.get(&hash).is_some());
+    }
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, whole).unwrap();
+    store.delete(&hash).unwrap();
+    assert!(store.get(&hash).is_none() && fs::read_dir(folder.path()).unwrap().next().is_none());
+}

@@ -107,11 +107,9 @@ impl DiskStock {
         let Ok(_filling) = self.filling.try_lock() else {
             return Err(store::refuse(self.batches.place(), "it is being filled: try again later").into());
         };
-        let mut count = 0;
-        for (name, left) in self.left() {
-            count += if self.batches.discard(name)? { left.iter().sum() } else { 0 };
-        }
-        self.batches.discard_damaged()?;
+        let (removed, damaged) = (self.batches.discard_all(|_| true), self.batches.discard_damaged());
+        let count = removed?.iter().flat_map(|stored| stored.left).sum();
+        damaged?;
         Ok(count)
     }
 

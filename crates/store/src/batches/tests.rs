@@ -189,6 +189,52 @@ fn a_batch_that_is_discarded_leaves_no_item_on_the_disk() {
     assert!(seen.len() > 3 * 64 && seen.iter().all(|byte| *byte == 0) && !file.exists());
 }
 
+/// What fails is there for the next try, which counts it, though it serves nobody meanwhile.
+#[test]
+fn a_batch_that_cannot_be_removed_is_tried_again() {
+    let place = directory("again");
+    let batches = made(&place, 3, 64);
+    let (folder, unfinished) = (place.join(hex(&NAME)), place.join(hex(&NAME)).with_extension(UNFINISHED));
+    // A file has the name by which it is to go.
+    std::fs::write(&unfinished, b"").unwrap();
+    for _ in 0..2 {
+        assert!(batches.discard(NAME).unwrap_err().to_string().contains("cannot remove it"));
+        assert!(batches.discard_all(|_| true).is_err());
+        assert!(batches.stored().is_empty() && batches.reserve(NAME, [1]).unwrap().is_none() && folder.exists());
+    }
+    assert!(batches.discard_all(|stored| stored.name != NAME).unwrap().is_empty());
+    std::fs::remove_file(&unfinished).unwrap();
+    let removed = batches.discard_all(|_| true).unwrap();
+    assert_eq!((removed.len(), removed[0].left, folder.exists()), (1, [3], false));
+    assert!(batches.discard_all(|_| true).unwrap().is_empty());
+    // One that is removed after its last use, which nobody waits for.
+    batches.add(batches.create(NAME, b"about", 3, |number| Some(item(number, 64))).unwrap());
+    let in_use = batches.reserve(NAME, [1]).unwrap().unwrap();
+    assert!(batches.discard(NAME).unwrap());
+    let aside = place.join("aside");
+    std::fs::rename(&unfinished, &aside).unwrap();
+    std::fs::write(&unfinished, b"").unwrap();
+    drop(in_use);
+    assert!(batches.discard_all(|_| true).is_err());
+    std::fs::remove_file(&unfinished).unwrap();
+    std::fs::rename(&aside, &unfinished).unwrap();
+    assert!(batches.discard_all(|_| true).unwrap().is_empty() && !unfinished.exists());
+    // What cannot be removed keeps no other batch from serving.
+    batches.add(batches.create(NAME, b"about", 1, |number| Some(item(number, 64))).unwrap());
+    batches.add(batches.create([8; 16], b"about", 2, |number| Some(item(number, 64))).unwrap());
+    std::fs::write(&unfinished, b"").unwrap();
+    assert_eq!((next(&batches, 1), folder.exists()), (0..1, true));
+    assert_eq!(batches.reserve([8; 16], [1]).unwrap().unwrap().ranges, [0..1]);
+    std::fs::remove_file(&unfinished).unwrap();
+    assert_eq!((batches.discard_all(|_| true).unwrap().len(), folder.exists()), (2, false));
+    // And one that was never added.
+    let finished = batches.create(NAME, b"about", 3, |number| Some(item(number, 64))).unwrap();
+    std::fs::write(&unfinished, b"").unwrap();
+    assert!(batches.withdraw(finished).is_err() && folder.exists());
+    std::fs::remove_file(&unfinished).unwrap();
+    assert!(batches.discard(NAME).unwrap() && !folder.exists());
+}
+
 #[test]
 fn unfinished_damaged_and_renamed_batches_serve_nobody() {
     let place = directory("damaged");
@@ -220,7 +266,7 @@ fn unfinished_damaged_and_renamed_batches_serve_nobody() {
         let read = batches.reserve(NAME, [0]).unwrap().map(|none| batches.claim(NAME, none.ranges).is_ok());
         assert!(problems.len() == 1 && read.is_none() || read == Some(true));
         if read.is_some() {
-            let taken = batches.lock()[0].files[0].take(3);
+            let taken = batches.lock().batches[0].files[0].take(3);
             assert!(taken.err().unwrap().to_string().contains("does not verify"), "byte {at}");
             std::fs::write(file.with_extension("journal"), &journal).unwrap();
         }
