@@ -47,6 +47,9 @@ pub struct Deleted {
     /// Data sets.
     #[serde(default)]
     pub data_sets: u64,
+    /// Batches of offline material that could not be read, of whatever program.
+    #[serde(default)]
+    pub damaged: u64,
 }
 
 /// What a party says about itself to its clients.

@@ -70,14 +70,25 @@ fn put_back(apart: &Path, path: &Path) {
     }
 }
 
-/// The files of a folder whose names end so. A folder that is not there has none.
+/// What lies in a folder. One that is not there has nothing.
+pub(crate) fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+    }
+}
+
+/// The files of a folder whose names end so.
 pub(crate) fn list(folder: &Path, suffix: &str) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
-    Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == suffix)).collect())
+    Ok(entries(folder)?
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == suffix))
+        .collect())
+}
+
+/// Whether there is anything of this name. Where that cannot be told, it is an error and not nothing.
+pub(crate) fn is_there(path: &Path) -> Result<bool, String> {
+    path.try_exists().map_err(|error| unlisted(path, &error))
 }
 
 /// That a folder cannot be listed, and the way out.

@@ -96,17 +96,17 @@ impl Holdings {
     /// operator. What is not there is deleted already.
     pub(crate) fn delete_weights(&self, program: &Hex<32>, asking: Option<&AllowedClient>) -> Result<Deleted, String> {
         let weights = self.store.check_deletable(program, asking)?;
-        let mut runs = 0;
+        let (mut runs, mut damaged) = (0, 0);
         // Whose runs are without weights is not known.
         if weights || asking.is_none() {
             // The weights last: until they are gone their owner may ask again for what failed.
-            runs = self.runs.delete(Some(program), |_| true)?;
+            (runs, damaged) = self.runs.delete(Some(program), |_| true)?;
             self.masks.delete(program)?;
             self.checkpoints.delete(program, |_| true)?;
             let failed = |error| format!("it cannot delete the weights of program {}: {error}", program.short());
             self.store.delete(program).map_err(failed)?;
         }
-        Ok(Deleted { weights, runs, ..Deleted::default() })
+        Ok(Deleted { weights, runs, damaged, ..Deleted::default() })
     }
 
     /// Deletes stored offline material with the peers that `with` names: the stored runs of a program, or all of them and the correlated OTs.
@@ -115,9 +115,7 @@ impl Holdings {
         program: Option<&Hex<32>>,
         with: impl Fn(&Key) -> bool,
     ) -> Result<Deleted, String> {
-        let runs = self.runs.delete(program, &with)?;
-        let ots = if program.is_none() { self.stores.delete(with)? } else { 0 };
-        Ok(Deleted { runs, ots, ..Deleted::default() })
+        delete_material((&self.runs, &self.stores), program, with)
     }
 
     /// The data sets of all owners, by name.
@@ -134,6 +132,19 @@ impl Holdings {
     ) -> Result<Deleted, String> {
         Ok(Deleted { data_sets: self.data_sets.delete(program, name, asking)?, ..Deleted::default() })
     }
+}
+
+/// Deletes the stored runs of a program, or all of them and the correlated OTs, with the peers that `with` names.
+pub(crate) fn delete_material(
+    (runs, stores): (&RunStore, &Stores),
+    program: Option<&Hex<32>>,
+    with: impl Fn(&Key) -> bool,
+) -> Result<Deleted, String> {
+    // What fails in one leaves nothing in the other.
+    let stored = runs.delete(program, &with);
+    let (ots, damaged_ots) = if program.is_none() { stores.delete(with)? } else { (0, 0) };
+    let (runs, damaged) = stored?;
+    Ok(Deleted { runs, ots, damaged: damaged + damaged_ots, ..Deleted::default() })
 }
 
 /// To ask for a folder must not make it.

@@ -15,6 +15,7 @@ use crate::claim::Claim;
 use crate::config::PartyConfig;
 use crate::data_sets::DataSetStore;
 use crate::error::NodeError;
+use crate::holdings::delete_material;
 use crate::runs::RunStore;
 use crate::serve::serve_in;
 use crate::state::{Head, Store};
@@ -111,9 +112,7 @@ impl Drop for OwnParty {
 /// # Errors
 /// If a store cannot be opened, for instance because another process of the data owner's has it open, or cannot be overwritten.
 pub fn delete_own_material(state: &Path, program: Option<&Hex<32>>) -> Result<Deleted, String> {
-    let runs = RunStore::new(state).delete(program, |_| true)?;
-    let ots = if program.is_none() { Stores::new(state).delete(|_| true)? } else { 0 };
-    Ok(Deleted { runs, ots, ..Deleted::default() })
+    delete_material((&RunStore::new(state), &Stores::new(state)), program, |_| true)
 }
 
 /// Deletes the data owner's part of its own data set of a program, where it is a party itself.

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
+use crate::files::is_there;
 use crate::offers::Refusal;
 use crate::turns::{Draw, Overtaken, Turns};
 
@@ -113,7 +114,7 @@ impl RunStore {
     /// The batches; none where there are none yet, unless the folder is to be made.
     pub fn open(&self, make: bool) -> Result<Option<Arc<Batches>>, String> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.is_none() && (make || self.folder.is_dir()) {
+        if open.is_none() && (make || is_there(&self.folder)?) {
             let parent = self.folder.parent().unwrap_or(Path::new("."));
             let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
             made.map_err(|error| format!("{}: cannot make it: {error}", parent.display()))?;
@@ -230,20 +231,17 @@ impl RunStore {
         batches.bytes(of_program)
     }
 
-    /// Removes and overwrites stored runs between parties that `with` names, all or those of one program; how many were left. What sessions set
+    /// Removes and overwrites stored runs between parties that `with` names, all or those of one program, and batches that cannot be read: these
+    /// serve nobody, and of which program they are is unknown. How many runs were left, and how many such batches. What sessions set
     /// aside before stays theirs. No run comes again: the keys of those made later derive from another batch's name, to which each party gave a
     /// random part.
-    pub fn delete(&self, program: Option<&Hex<32>>, with: impl Fn(&Key) -> bool) -> Result<u64, String> {
+    pub fn delete(&self, program: Option<&Hex<32>>, with: impl Fn(&Key) -> bool) -> Result<(u64, u64), String> {
         let runs = self.discard(|stored| {
             program.is_none_or(|program| is_of(stored, program))
                 && About::of(stored).is_none_or(|about| about.purpose.parties.iter().all(&with))
-        })?;
-        if program.is_none()
-            && let Some(batches) = self.open(false)?
-        {
-            batches.discard_damaged().map_err(|problem| problem.to_string())?;
-        }
-        Ok(runs)
+        });
+        let damaged = self.open(false)?.map_or(Ok(0), |batches| batches.discard_damaged());
+        Ok((runs?, damaged.map_err(|problem| problem.to_string())?))
     }
 
     /// The same of the runs for one version of a program's weights. The name of a version is its owner's choice, and all clients hear it: another

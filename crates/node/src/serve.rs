@@ -301,7 +301,7 @@ impl Party {
                 permit(client, client.share_weights, "share-weights")?;
                 let deleted = self.holdings().delete_weights(&program, Some(client)).map_err(Failure::Refused)?;
                 // A deletion that had an effect is always told of: each undoes work of somebody's.
-                if deleted.weights || deleted.runs > 0 || self.records.admits(&client.name) {
+                if deleted != Deleted::default() || self.records.admits(&client.name) {
                     info!(
                         client = client.name,
                         program = program.short(),
@@ -317,9 +317,9 @@ impl Party {
                 let of_client = connection.fingerprint();
                 let with = |peer: &Key| self.sees(Some(&of_client), peer);
                 let deleted = self.holdings().delete_store(program.as_ref(), with).map_err(Failure::Refused)?;
-                let Deleted { runs, ots, .. } = deleted;
-                if runs > 0 || ots > 0 || self.records.admits(&client.name) {
-                    info!(client = client.name, runs, ots, "stored offline material is deleted");
+                let Deleted { runs, ots, damaged, .. } = deleted;
+                if deleted != Deleted::default() || self.records.admits(&client.name) {
+                    info!(client = client.name, runs, ots, damaged, "stored offline material is deleted");
                 }
                 self.tell(connection, &Reply::Deleted(deleted))
             }

@@ -13,6 +13,7 @@ use covey_protocols::cost::MATERIAL;
 use covey_transport::{Endpoint, Network, Session as Streams};
 use tracing::{info, warn};
 
+use crate::files;
 use crate::offers::{self, OFFERS, Refusal, Shelf};
 use crate::others::Others;
 
@@ -43,7 +44,7 @@ impl Stores {
             return Ok(Some(stock.clone()));
         }
         let place = self.place(peer, role);
-        if !make && !place.is_dir() {
+        if !make && !files::is_there(&place)? {
             return Ok(None);
         }
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
@@ -56,30 +57,34 @@ impl Stores {
     }
 
     /// The peers that it has stocks with, and its role in each.
-    fn names(&self) -> Vec<(Key, usize)> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let parsed = names.filter_map(|name| {
-            let (peer, role) = name.rsplit_once('-')?;
+    fn names(&self) -> Result<Vec<(Key, usize)>, String> {
+        let entries = files::entries(&self.folder).map_err(|error| files::unlisted(&self.folder, &error))?;
+        let parsed = entries.iter().filter_map(|path| {
+            let (peer, role) = path.file_name()?.to_str()?.rsplit_once('-')?;
             Some((Key(format!("{PREFIX}{peer}").parse().ok()?), role.parse().ok()?))
         });
-        parsed.collect()
+        Ok(parsed.collect())
     }
 
-    /// Removes and overwrites the correlated OTs with those peers; how many were left.
-    pub fn delete(&self, with: impl Fn(&Key) -> bool) -> Result<u64, String> {
-        let mut ots = 0;
-        for (peer, role) in self.names().into_iter().filter(|(peer, _)| with(peer)) {
-            let stock = self.open(&peer, role, false)?;
-            ots += stock.map_or(Ok(0), |stock| stock.clear()).map_err(|error| error.to_string())?;
+    /// Removes and overwrites the correlated OTs with those peers; how many were left, and how many batches that could not be read.
+    pub fn delete(&self, with: impl Fn(&Key) -> bool) -> Result<(u64, u64), String> {
+        let (mut ots, mut damaged) = (0, 0);
+        for (peer, role) in self.names()?.into_iter().filter(|(peer, _)| with(peer)) {
+            let Some(stock) = self.open(&peer, role, false)? else { continue };
+            let cleared = stock.clear().map_err(|error| error.to_string())?;
+            (ots, damaged) = (ots + cleared.0, damaged + cleared.1);
         }
-        Ok(ots)
+        Ok((ots, damaged))
     }
 
     /// What is there, and why some of it cannot be opened.
     pub fn status(&self) -> (Vec<StoreStatus>, Vec<String>) {
         let mut problems = Vec::new();
-        let stocks = self.names().into_iter().filter_map(|(peer, role)| {
+        let names = self.names().unwrap_or_else(|problem| {
+            problems.push(problem);
+            Vec::new()
+        });
+        let stocks = names.into_iter().filter_map(|(peer, role)| {
             let stock = self.open(&peer, role, false).map_err(|problem| problems.push(problem)).ok()??;
             let batches = stock.left().into_iter().map(|(name, left)| (Hex(name), left)).collect();
             Some(StoreStatus { peer, role, batches, bytes: stock.bytes() })
@@ -207,5 +212,22 @@ impl<'a> Supplies<'a> {
         info!(peer = self.streams.name(other), ots = wanted[0] + wanted[1], "store filled");
         (self.stock, self.asks) = (Some(stock), true);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_is_not_nothing() {
+        let state = tempfile::TempDir::new().unwrap();
+        let stores = Stores::new(state.path());
+        assert_eq!((stores.delete(|_| true), stores.status().1.len()), (Ok((0, 0)), 0));
+        fs::write(state.path().join(FOLDER), b"").unwrap();
+        assert!(stores.delete(|_| true).unwrap_err().contains("correlated-ots cannot be read"));
+        assert!(stores.status().1[0].contains("correlated-ots cannot be read"));
+        let material = (&crate::runs::RunStore::new(state.path()), &stores);
+        assert!(crate::holdings::delete_material(material, None, |_| true).is_err());
     }
 }

@@ -157,8 +157,10 @@ fn reports(config: &ClientConfig, answers: Vec<Result<Deleted, ClientError>>) ->
 
 fn report(name: &str, answer: Result<Deleted, ClientError>) -> Value {
     match answer {
-        Ok(Deleted { weights, runs, ots, data_sets }) => {
-            json!({ "name": name, "weights": weights, "runs": runs, "ots": ots, "data_sets": data_sets })
+        Ok(Deleted { weights, runs, ots, data_sets, damaged }) => {
+            json!({
+                "name": name, "weights": weights, "runs": runs, "ots": ots, "data_sets": data_sets, "damaged": damaged
+            })
         }
         Err(error) => json!({ "name": name, "error": Failure::new(error).into_line() }),
     }

@@ -164,7 +164,12 @@ def report(deleted: Sequence[dict[str, Any]], as_json: bool) -> None:
 def _words(entry: dict[str, Any]) -> str:
     counts = [
         f"{entry[kind]:,} {name}"
-        for kind, name in (("runs", "stored run(s)"), ("ots", "correlated OTs"), ("data_sets", "data set(s)"))
+        for kind, name in (
+            ("runs", "stored run(s)"),
+            ("ots", "correlated OTs"),
+            ("data_sets", "data set(s)"),
+            ("damaged", "damaged batch(es) of offline material"),
+        )
         if entry[kind]
     ]
     gone = [*(["weights"] if entry["weights"] else []), *counts]

@@ -261,3 +261,22 @@ fn runs_of_one_program_stay_when_another_has_a_version_of_the_same_name() {
     assert_eq!(store.delete_of_version(&purpose().program, &purpose().weights_version), Ok(4));
     assert_eq!(left(&store), 0);
 }
+
+/// They serve nobody, and of which program they are nobody knows: they hold masks all the same.
+#[test]
+fn a_batch_that_cannot_be_read_goes_with_the_runs_of_any_program() {
+    let (folder, store) = store(&[4, 5]);
+    drop(store);
+    let place = folder.path().join("state").join(FOLDER);
+    let damaged = place.join("04".repeat(16));
+    std::fs::remove_file(damaged.join("items.journal")).unwrap();
+    let store = RunStore::new(&folder.path().join("state"));
+    assert_eq!(store.delete(Some(&Hex([9; 32])), |_| true), Ok((0, 1)));
+    assert!(!damaged.exists());
+    assert_eq!((left(&store), store.delete(Some(&Hex([1; 32])), |_| true)), (4, Ok((4, 0))));
+    drop(store);
+    // What is no folder is not nothing.
+    std::fs::remove_dir_all(&place).unwrap();
+    std::fs::write(&place, b"").unwrap();
+    assert!(RunStore::new(&folder.path().join("state")).delete(None, |_| true).is_err());
+}

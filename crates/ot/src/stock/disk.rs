@@ -98,19 +98,18 @@ impl DiskStock {
         self.batches.bytes(|_| true)
     }
 
-    /// Removes all batches, those that cannot be used included, and what the next extension would start from; how many OTs were left. What
-    /// sessions set aside before stays theirs. The next fill begins with base OTs, so that nothing is made a second time.
+    /// Removes all batches, those that cannot be used included, and what the next extension would start from; how many OTs were left, and
+    /// how many batches could not be used. What sessions set aside before stays theirs. The next fill begins with base OTs, so that nothing is made a second time.
     ///
     /// # Errors
     /// If a fill is under way, or files cannot be removed.
-    pub fn clear(&self) -> Result<u64> {
+    pub fn clear(&self) -> Result<(u64, u64)> {
         let Ok(_filling) = self.filling.try_lock() else {
             return Err(store::refuse(self.batches.place(), "it is being filled: try again later").into());
         };
         let (removed, damaged) = (self.batches.discard_all(|_| true), self.batches.discard_damaged());
         let count = removed?.iter().flat_map(|stored| stored.left).sum();
-        damaged?;
-        Ok(count)
+        Ok((count, damaged?))
     }
 
     /// Bytes that a fill of `wanted`, by sender, sends at most, by sending party: what it sends where there is no earlier batch to go on
