@@ -131,17 +131,31 @@ impl RunStore {
     }
 
     /// At P0: sets aside the next runs that serve, of one of the batches `offered`, if there are `count` in all of them: of that
-    /// which was begun, or else the first by name. With their turn.
+    /// which was begun, or else the first by name. With their turn. A batch whose file is gone is removed.
     pub fn reserve(&self, purpose: &Purpose, count: u32, offered: &[BatchName]) -> Option<(u64, Reserved)> {
         let warned = |problem: &dyn std::fmt::Display| warn!("{problem}");
         let batches = self.open(false).inspect_err(|problem| warned(problem)).ok().flatten()?;
-        self.turns.next(|| {
+        let reserve = || {
             let serves = |stored: &Stored| stored.left[0] > 0 && offered.contains(&stored.name);
             let left: Vec<Stored> = serving_size(&batches, purpose).into_iter().filter(serves).collect();
             let enough = left.iter().map(|stored| stored.left[0]).sum::<u64>() >= count.into();
             let next = left.iter().filter(|_| enough).min_by_key(|stored| (stored.gone[0] == 0, stored.name))?;
-            let reserved = batches.reserve(next.name, [next.left[0].min(count.into())]);
-            reserved.inspect_err(|problem| warned(problem)).ok().flatten()
+            Some((next.name, batches.reserve(next.name, [next.left[0].min(count.into())])))
+        };
+        self.turns.next(|| {
+            loop {
+                match reserve()? {
+                    (_, Ok(reserved)) => return reserved,
+                    (name, Err(problem)) => {
+                        warned(&problem);
+                        if !batches.lacks_files(name) {
+                            return None;
+                        }
+                        // Out of use also where this fails.
+                        let _ = batches.discard(name).inspect_err(|problem| warned(problem));
+                    }
+                }
+            }
         })
     }
 

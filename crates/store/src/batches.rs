@@ -145,6 +145,13 @@ impl<const FILES: usize> Batches<FILES> {
         Ok(())
     }
 
+    /// Whether a batch lacks a file, so that no item of it will ever be read.
+    pub fn lacks_files(&self, name: BatchName) -> bool {
+        let shelf = self.lock();
+        let missing = |file: &Material| file.path().try_exists().is_ok_and(|exists| !exists);
+        shelf.batches.iter().any(|batch| batch.name == name && batch.files.iter().any(missing))
+    }
+
     /// From now on items are taken from a finished batch.
     pub fn add(&self, Finished(batch): Finished<FILES>) {
         self.lock().batches.push(batch);

@@ -254,8 +254,10 @@ impl Material {
             self.hold_part_around(number)?;
         }
         let rest = self.rest(position);
+        // Before the mark: where the file is gone no item is.
+        let body = self.body.reopen()?;
         self.journal.advance_with(position, rest)?;
-        let mut items = Items::new(self.body.reopen()?, range);
+        let mut items = Items::new(body, range);
         let bytes = items.bytes();
         let mut shared = Vec::new();
         for (&number, part) in self.parts.range_mut(parts(&bytes)) {

@@ -280,3 +280,13 @@ fn a_batch_that_cannot_be_read_goes_with_the_runs_of_any_program() {
     std::fs::write(&place, b"").unwrap();
     assert!(RunStore::new(&folder.path().join("state")).delete(None, |_| true).is_err());
 }
+
+#[test]
+fn p0_goes_on_with_the_next_batch_where_the_file_of_one_is_gone() {
+    let (folder, store) = store(&[4, 5]);
+    let gone = folder.path().join("state").join(FOLDER).join("04".repeat(16));
+    std::fs::remove_file(gone.join("items.material")).unwrap();
+    let (turn, reserved) = store.reserve(&purpose(), 1, &[[4; 16], [5; 16]]).unwrap();
+    assert_eq!((turn, reserved.name, &reserved.ranges), (1, [5; 16], &[0..1]));
+    assert!(!gone.exists() && left(&store) == 3);
+}

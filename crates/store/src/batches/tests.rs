@@ -189,6 +189,17 @@ fn a_batch_that_is_discarded_leaves_no_item_on_the_disk() {
     assert!(seen.len() > 3 * 64 && seen.iter().all(|byte| *byte == 0) && !file.exists());
 }
 
+#[test]
+fn no_item_of_a_file_that_is_gone_is_marked() {
+    let place = directory("gone");
+    let batches = made(&place, 3, 64);
+    assert!(!batches.lacks_files(NAME));
+    std::fs::remove_file(place.join(hex(&NAME)).join(FILE)).unwrap();
+    assert!(batches.reserve(NAME, [1]).is_err() && batches.lacks_files(NAME) && !batches.lacks_files([8; 16]));
+    assert_eq!(batches.stored()[0].left, [3]);
+    assert!(batches.discard(NAME).unwrap() && !place.join(hex(&NAME)).exists());
+}
+
 /// What fails is there for the next try, which counts it, though it serves nobody meanwhile.
 #[test]
 fn a_batch_that_cannot_be_removed_is_tried_again() {
