@@ -200,7 +200,8 @@ class Client:
     def delete_store(self, model: Source | None = None) -> list[dict[str, Any]]:
         """Have the parties delete their offline material: all of it, or the stored runs of one program.
 
-        Returns for each party its `name` and how many `runs` and `ots` were left, and `damaged` batches, or its `error`.
+        Returns for each party its `name` and how many `runs` and `ots` were left, how many batches were `damaged`, or
+        its `error`.
         """
         program = None if model is None else load(model).program.hash
         deleted: list[dict[str, Any]] = json.loads(_core.delete_store(self.config, program))

@@ -114,7 +114,9 @@ impl CheckpointStore {
             }
             files::put_in_place(writer.finish()?, &path)
         };
-        write().map_err(|error: std::io::Error| format!("cannot write {}: {error}", path.display()))?;
+        write().map_err(|error: std::io::Error| {
+            format!("cannot write {}: {}", path.display(), files::unwritten(&error))
+        })?;
         self.make_room(job, &checkpoint);
         Ok(())
     }

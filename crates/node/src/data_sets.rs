@@ -377,7 +377,9 @@ impl Written {
     pub fn put(self, room: Room) -> Result<(), String> {
         let Written { head: Head { owner, program, data_set, .. }, file } = self;
         let path = room.store.path(&program, &data_set.name, &owner);
-        room.store.replace(&path, file, &room).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        room.store
+            .replace(&path, file, &room)
+            .map_err(|error| format!("cannot write {}: {}", path.display(), files::unwritten(&error)))?;
         info!(program = program.short(), owner, name = one_line(&data_set.name), rows = data_set.rows, "data set kept");
         Ok(())
     }

@@ -22,7 +22,13 @@ pub(crate) fn open_to_others(folder: &Path) -> bool {
 
 /// A file that its owner alone can read, to be put in place once it is written. Dropped before, it leaves nothing.
 pub(crate) fn begin(folder: &Path) -> io::Result<NamedTempFile> {
-    tempfile::Builder::new().prefix(PARTIAL[0]).permissions(Permissions::from_mode(0o600)).tempfile_in(folder)
+    let file =
+        tempfile::Builder::new().prefix(PARTIAL[0]).permissions(Permissions::from_mode(0o600)).tempfile_in(folder);
+    // Its name means nothing to anybody.
+    file.map_err(|error| {
+        let said = error.to_string();
+        io::Error::new(error.kind(), said.split(" at path ").next().unwrap_or_default())
+    })
 }
 
 /// Puts a file in place of what is there, so that this lasts. What it holds must be on the disk already (`sync_all`).
@@ -35,7 +41,7 @@ pub(crate) fn put_in_place(file: NamedTempFile, path: &Path) -> io::Result<()> {
 /// Writes a whole file in place of what is there.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = begin(path.parent().unwrap_or(Path::new(".")))?;
-    file.write_all(bytes)?;
+    file.as_file_mut().write_all(bytes)?;
     file.as_file().sync_all()?;
     put_in_place(file, path)
 }
@@ -84,6 +90,24 @@ pub(crate) fn list(folder: &Path, suffix: &str) -> io::Result<Vec<PathBuf>> {
         .into_iter()
         .filter(|path| path.extension().is_some_and(|extension| extension == suffix))
         .collect())
+}
+
+/// Why nothing can be written in a state folder, and the way out.
+pub(crate) fn unwritable(state: &Path) -> Option<String> {
+    let written = begin(state).and_then(|mut file| file.as_file_mut().write_all(b"."));
+    written.err().map(|error| format!("state folder {}: {}", state.display(), unwritten(&error)))
+}
+
+/// What the system said of what was to be written in a state folder, and the way out.
+pub(crate) fn unwritten(error: &io::Error) -> String {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let way_out = match error.kind() {
+        StorageFull | QuotaExceeded => "; make room in its state folder",
+        ReadOnlyFilesystem => "; mount its state folder so that it can be written",
+        PermissionDenied => "; let the party's user write its state folder",
+        _ => "",
+    };
+    format!("{error}{way_out}")
 }
 
 /// Whether there is anything of this name. Where that cannot be told, it is an error and not nothing.
@@ -140,6 +164,19 @@ pub(crate) fn clear_partial(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_written_says_why_and_the_way_out() {
+        let said = |kind: io::ErrorKind| unwritten(&io::Error::from(kind));
+        assert!(said(io::ErrorKind::StorageFull).contains("make room"));
+        for kind in [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied, io::ErrorKind::NotFound] {
+            assert!(!said(kind).contains("make room"), "{kind}");
+        }
+        let folder = tempfile::TempDir::new().unwrap();
+        assert_eq!(unwritable(folder.path()), None);
+        let problem = unwritable(&folder.path().join("none")).unwrap();
+        assert!(problem.contains("none: No such file") && !problem.contains(PARTIAL[0]), "{problem}");
+    }
 
     #[test]
     fn what_ends_before_a_file_is_replaced_leaves_it_whole() {

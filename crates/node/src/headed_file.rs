@@ -59,7 +59,12 @@ impl Format {
 
     /// That the system does not give a file.
     pub fn unreadable(self, path: &Path, error: &std::io::Error) -> String {
-        format!("state file {} cannot be read: {error}; restore it, or {}", shown(path), self.way_out)
+        let way_out = match error.kind() {
+            // It may be whole.
+            std::io::ErrorKind::PermissionDenied => "let the party's user read it".into(),
+            _ => format!("restore it, or {}", self.way_out),
+        };
+        format!("state file {} cannot be read: {error}; {way_out}", shown(path))
     }
 
     /// Starts writing a file in `folder`.
@@ -243,7 +248,7 @@ impl Writer {
     /// Appends a piece of the data.
     pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.hasher.update(bytes);
-        self.file.write_all(bytes)
+        self.file.as_file_mut().write_all(bytes)
     }
 
     /// Appends ring elements.
@@ -259,7 +264,7 @@ impl Writer {
     /// The whole file, on the disk, to be put in place.
     pub fn finish(mut self) -> std::io::Result<NamedTempFile> {
         let checksum = self.hasher.finalize();
-        self.file.write_all(checksum.as_bytes())?;
+        self.file.as_file_mut().write_all(checksum.as_bytes())?;
         self.file.as_file().sync_all()?;
         Ok(self.file)
     }

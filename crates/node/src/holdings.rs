@@ -12,6 +12,7 @@ use crate::claim::Claim;
 use crate::config::AllowedClient;
 use crate::data_sets::DataSetStore;
 use crate::error::NodeError;
+use crate::files;
 use crate::masks::MaskStore;
 use crate::runs::RunStore;
 use crate::state::{Head, Store, StoredWeights};
@@ -43,15 +44,22 @@ impl Holdings {
     /// If there is no such folder, or it cannot be read.
     pub fn look(state: &Path) -> Result<(Self, Vec<String>), NodeError> {
         check_folder(state)?;
-        let (store, mut problems) = Store::open(state)?;
+        let (store, _) = Store::open(state)?;
         let (stores, runs) = (Arc::new(Stores::new(state)), Arc::new(RunStore::new(state)));
-        problems.extend(stores.status().1);
+        let mut problems: Vec<String> = files::unwritable(state).into_iter().chain(stores.status().1).collect();
         problems.extend(runs.status(|_| true).1);
         let (masks, checkpoints) = (Arc::new(MaskStore::new(state)), Arc::new(CheckpointStore::new(state)));
-        problems.extend(checkpoints.problems());
         let data_sets = Arc::new(DataSetStore::new(state));
-        problems.extend(data_sets.list(|_| false).1);
-        Ok((Holdings { store: Arc::new(store), stores, runs, masks, checkpoints, data_sets, memory: None }, problems))
+        let holdings = Holdings { store: Arc::new(store), stores, runs, masks, checkpoints, data_sets, memory: None };
+        problems.extend(holdings.damage());
+        Ok((holdings, problems))
+    }
+
+    /// What cannot be read of what is kept.
+    pub(crate) fn damage(&self) -> Vec<String> {
+        let Holdings { store, stores, runs, checkpoints, data_sets, .. } = self;
+        let material = [stores.damage(), runs.damage(), checkpoints.problems()];
+        [store.damage(), material.concat(), data_sets.list(|_| false).1].concat()
     }
 
     /// What each program takes and whose it is, by name.

@@ -271,6 +271,11 @@ impl RunStore {
         Ok(removed.iter().map(|stored| stored.left[0]).sum())
     }
 
+    /// What is wrong with batches that cannot be used.
+    pub fn damage(&self) -> Vec<String> {
+        self.open(false).ok().flatten().map(|batches| batches.damage()).unwrap_or_default()
+    }
+
     /// What there is between parties that `with` names, and why it cannot be opened.
     pub fn status(&self, with: impl Fn(&Key) -> bool) -> (Vec<RunsStatus>, Option<String>) {
         let batches = match self.open(false) {

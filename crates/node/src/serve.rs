@@ -1,6 +1,5 @@
 //! The daemon: listens, learns who calls and what for, and gives every conversation a thread of its own.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -207,8 +206,7 @@ impl Party {
             return Some("it is being stopped".into());
         }
         // What could be written when the party began may be full, gone or read-only by now.
-        let written = files::begin(&self.config.state).and_then(|mut file| file.write_all(b"."));
-        written.err().map(|error| format!("state folder {}: {error}", self.config.state.display()))
+        files::unwritable(&self.config.state)
     }
 
     /// Gives a caller a thread. There are no more of them than places for callers and for connections of the keys that are pinned.
@@ -351,12 +349,8 @@ impl Party {
     pub fn held(&self, program: &Hex<32>, protocol: &str) -> Result<Arc<StoredWeights>, Failure> {
         let short = program.short();
         let Some(held) = self.store.get(program) else {
-            return Err(Failure::refused(match self.store.damaged_file(program) {
-                Some(path) => {
-                    format!("state file {} is corrupted: share the weights of this program again", path.display())
-                }
-                None => format!("it holds no weights of program {short}: share them first (`covey share-weights`)"),
-            }));
+            let none = || format!("it holds no weights of program {short}: share them first (`covey share-weights`)");
+            return Err(Failure::refused(self.store.problem(program).unwrap_or_else(none)));
         };
         let theirs = &held.head.upload.protocol;
         if theirs != protocol {
@@ -425,7 +419,7 @@ impl Party {
         PartyStatus {
             dealer: self.config.dealer,
             may: client.map(|(client, _)| client.rights()).unwrap_or_default(),
-            problems: self.problems(closed),
+            problems: self.problems(closed, &holdings, client.is_none()),
             usage,
             name: self.config.name.clone(),
             covey: COVEY_VERSION.into(),
@@ -438,8 +432,9 @@ impl Party {
         }
     }
 
-    /// What is wrong with the state folder; `closed`: some offline material cannot be opened.
-    fn problems(&self, closed: bool) -> Vec<Problem> {
+    /// What is wrong with the state folder; `closed`: some offline material cannot be opened. The operator alone is told which files are
+    /// damaged, which may be anybody's.
+    fn problems(&self, closed: bool, holdings: &Holdings, to_operator: bool) -> Vec<Problem> {
         let gone = "its state folder is gone: restore it and restart the party, or share all weights again";
         let closed_store = "some of its offline material cannot be opened, as its log says: correct that and restart the party, or empty the store \
              (`covey store delete`)";
@@ -448,7 +443,21 @@ impl Party {
         let all =
             [(!state.is_dir(), true, gone), (closed, false, closed_store), (files::open_to_others(state), false, open)];
         let found = all.into_iter().filter(|(found, ..)| *found);
-        found.map(|(_, grave, what)| Problem { grave, what: what.into() }).collect()
+        let mut problems: Vec<Problem> = found.map(|(_, grave, what)| Problem { grave, what: what.into() }).collect();
+        if state.is_dir() {
+            problems.extend(self.problem().map(|what| Problem { grave: true, what }));
+        }
+        let damage = holdings.damage();
+        let told = match to_operator {
+            true => damage,
+            false if damage.is_empty() => Vec::new(),
+            false => vec![format!(
+                "{} of the files and folders that it keeps cannot be read: `covey doctor` on its host says which",
+                damage.len()
+            )],
+        };
+        problems.extend(told.into_iter().map(|what| Problem { grave: false, what }));
+        problems
     }
 
     /// A place for one more upload of a client's, or what else takes none for long, for which `bytes` of memory are set aside.

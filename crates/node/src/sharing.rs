@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use crate::checkpoints::CheckpointStore;
 use crate::error::Failure;
+use crate::files;
 use crate::masks::MaskStore;
 use crate::serve::Party;
 use crate::state::{Head, Writer};
@@ -40,9 +41,8 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     if party.records.admits(connection.name()) {
         info!(owner = connection.name(), program = %name, hash = upload.program.short(), role = upload.role, "receiving weights");
     }
-    let stuck = |error: std::io::Error| {
-        Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"))
-    };
+    let stuck =
+        |error: std::io::Error| Failure::refused(format!("it cannot store the weights: {}", files::unwritten(&error)));
     let ring = program.ring().into();
     let head = Head {
         name,
@@ -158,9 +158,9 @@ fn receive_payload(
     pace: &mut Pace,
 ) -> Result<(), Failure> {
     receive_bytes(connection, total, pace, |chunk| {
-        writer.write(chunk).map_err(|error| {
-            Failure::refused(format!("it cannot store the weights: {error}; make room in its state folder"))
-        })
+        writer
+            .write(chunk)
+            .map_err(|error| Failure::refused(format!("it cannot store the weights: {}", files::unwritten(&error))))
     })
 }
 

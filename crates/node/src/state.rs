@@ -136,6 +136,23 @@ impl Store {
         path.exists().then_some(path)
     }
 
+    /// What is wrong with the file of a program that is not held; none where there is none.
+    pub fn problem(&self, program: &Hex<32>) -> Option<String> {
+        let path = self.damaged_file(program)?;
+        let again = || format!("state file {} was no weights when this party started: restart it", path.display());
+        Some(read_head(&path).err().unwrap_or_else(again))
+    }
+
+    /// What is wrong with the files of programs that are not held.
+    pub fn damage(&self) -> Vec<String> {
+        let paths = match files::list(&self.folder, SUFFIX) {
+            Ok(paths) => paths,
+            Err(error) => return vec![files::unlisted(&self.folder, &error)],
+        };
+        let held = |path: &PathBuf| self.lock().values().any(|held| held.path == *path);
+        paths.iter().filter(|path| !held(path)).filter_map(|path| read_head(path).err()).collect()
+    }
+
     /// Whether there are weights of a program, which `asking` may delete: the client that shared them or, where none asks, the operator.
     ///
     /// # Errors

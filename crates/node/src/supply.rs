@@ -77,6 +77,12 @@ impl Stores {
         Ok((ots, damaged))
     }
 
+    /// What is wrong with batches that cannot be used.
+    pub fn damage(&self) -> Vec<String> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.values().flat_map(|stock| stock.damage()).collect()
+    }
+
     /// What is there, and why some of it cannot be opened.
     pub fn status(&self) -> (Vec<StoreStatus>, Vec<String>) {
         let mut problems = Vec::new();

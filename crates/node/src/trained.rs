@@ -24,6 +24,7 @@ use tracing::{info, warn};
 use crate::budget::{Charge, Memory};
 use crate::checkpoints::{CheckpointStore, Job};
 use crate::config::{AllowedClient, PartyConfig};
+use crate::files;
 use crate::headed_file::Payload;
 use crate::history::History;
 use crate::masks::MaskStore;
@@ -117,7 +118,6 @@ impl Serving<'_> {
         let nothing = || format!("weights to be served where '{name}' has none: ask after a run of a sequence");
         let made = matched(&served, program, carried.served(program).ok_or_else(nothing)?)?;
         let version = self.agree(control, history, (runs, held.shared_version()))?;
-        let stuck = |error: std::io::Error| format!("it cannot store the weights: {error}");
         let mut writer = self.store.begin(self.head(&held, &served, (party, &made), version)).map_err(stuck)?;
         writer.write(&served.to_bytes()).map_err(stuck)?;
         copy(&mut writer, payload, &held, self.sharing, &served)?;
@@ -174,9 +174,9 @@ impl Serving<'_> {
                 self.job.protocol
             ));
         }
-        let held = self.store.get(other).ok_or_else(|| {
-            format!("it holds no weights of program {short}, which the trained weights are for: share them first")
-        })?;
+        let none =
+            || format!("it holds no weights of program {short}, which the trained weights are for: share them first");
+        let held = self.store.get(other).ok_or_else(|| self.store.problem(other).unwrap_or_else(none))?;
         let (here, there) = (&self.began_with.head, &held.head);
         let owner = |head: &Head| (head.owner_name.clone(), head.owner.filter(|_| head.owner_name.is_none()));
         let shared_both = |client: &AllowedClient| here.belongs_to(client) && there.belongs_to(client);
@@ -251,6 +251,10 @@ impl Serving<'_> {
     }
 }
 
+fn stuck(error: std::io::Error) -> String {
+    format!("it cannot store the weights: {}", files::unwritten(&error))
+}
+
 /// The parameters that the shares become, in the order of the other program's values.
 fn matched<'a>(
     served: &Program,
@@ -308,6 +312,6 @@ fn copy(
             written = writer.write(piece);
         }
     })?;
-    written.map_err(|error| format!("it cannot store the weights: {error}"))?;
+    written.map_err(stuck)?;
     payload.read_all()
 }

@@ -36,8 +36,8 @@ pub struct Batches<const FILES: usize = 1> {
     layout: Layout<FILES>,
     place: PathBuf,
     batches: Mutex<Shelf<FILES>>,
-    /// Those that cannot be used.
-    damaged: Mutex<Vec<PathBuf>>,
+    /// Those that cannot be used, and what is wrong with each.
+    damaged: Mutex<Vec<(PathBuf, String)>>,
     leftovers: Leftovers,
     /// Keeps other processes out.
     only: Mutex<Locked>,
@@ -77,8 +77,8 @@ impl<const FILES: usize> Batches<FILES> {
             match Batch::open(&layout, name, path.clone(), &leftovers) {
                 Ok(batch) => batches.push(batch),
                 Err(problem) => {
+                    damaged.push((path, problem.to_string()));
                     problems.push(problem);
-                    damaged.push(path);
                 }
             }
         }
@@ -208,6 +208,12 @@ impl<const FILES: usize> Batches<FILES> {
         leftovers.map(|()| removed.iter().map(Batch::stored).collect())
     }
 
+    /// What is wrong with batches that were found unusable when the folder was opened.
+    pub fn damage(&self) -> Vec<String> {
+        let damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        damaged.iter().map(|(_, problem)| problem.clone()).collect()
+    }
+
     /// Removes the batches that were found unusable when the folder was opened; how many there were.
     ///
     /// # Errors
@@ -215,7 +221,7 @@ impl<const FILES: usize> Batches<FILES> {
     pub fn discard_damaged(&self) -> Result<u64> {
         let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut count, mut failed) = (0, None);
-        damaged.retain(|place| match remove(place) {
+        damaged.retain(|(place, _)| match remove(place) {
             Ok(()) => {
                 count += 1;
                 false

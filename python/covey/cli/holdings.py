@@ -47,7 +47,7 @@ def folder_of(config: Path | None, state: Path | None) -> Path | None:
 
 
 def usage(config: Path | None, state: Path | None) -> list[dict[str, Any]]:
-    """What each program takes at each party, with the `party`'s name. A party that is silent is warned of."""
+    """What each program takes at each party, with the `party`'s name. Warns of parties that are silent or troubled."""
     from covey import _core
 
     folder = folder_of(config, state)
@@ -56,6 +56,8 @@ def usage(config: Path | None, state: Path | None) -> list[dict[str, Any]]:
         for answer in answers:
             if "error" in answer:
                 console.warn(answer["error"])
+            else:
+                _warn_of(answer["name"], answer["status"])
         if all("error" in answer for answer in answers):
             raise CoveyError("no party answers: `covey doctor` says more")
         return [
@@ -68,10 +70,17 @@ def usage(config: Path | None, state: Path | None) -> list[dict[str, Any]]:
         status = own_status(config) if config is not None else None
     except CoveyError as error:
         console.warn(f"the daemon could not be asked: {error}")
+    if status is not None:
+        _warn_of(status["name"], status)
     entries, problems = host_usage(status, folder)
     for problem in problems:
         console.warn(problem)
     return entries
+
+
+def _warn_of(party: str, status: dict[str, Any]) -> None:
+    for problem in status["problems"]:
+        console.warn(f"{party}: {problem['what']}")
 
 
 def own_status(config: Path) -> dict[str, Any] | None:

@@ -95,3 +95,28 @@ fn weights_that_cannot_be_overwritten_are_deleted_by_the_next_try() {
     store.delete(&hash).unwrap();
     assert!(store.get(&hash).is_none() && fs::read_dir(folder.path()).unwrap().next().is_none());
 }
+
+/// Whoever follows what it says of a file must not lose weights that are whole.
+#[test]
+fn a_file_that_is_not_held_says_why() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let program = program();
+    let hash = Hex::from(program.hash());
+    let path = folder.path().join(format!("{hash}.{SUFFIX}"));
+    assert_eq!(Store::open(folder.path()).unwrap().0.problem(&hash), None);
+    fs::write(&path, b"").unwrap();
+    let (store, problems) = Store::open(folder.path()).unwrap();
+    assert!(problems[0].contains("it is too short"), "{problems:?}");
+    assert_eq!((store.problem(&hash), store.damage()), (Some(problems[0].clone()), problems));
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    assert!(store.problem(&hash).unwrap().contains("cannot be read"));
+    fs::remove_dir(&path).unwrap();
+    let other = tempfile::TempDir::new().unwrap();
+    let (whole, _) = Store::open(other.path()).unwrap();
+    whole.commit(version(&whole, &program, 1), &[]).unwrap();
+    fs::rename(whole.path(&hash), &path).unwrap();
+    assert!(store.problem(&hash).unwrap().contains("restart it"));
+    let denied = FORMAT.unreadable(&path, &std::io::Error::from(std::io::ErrorKind::PermissionDenied));
+    assert!(denied.contains("let the party's user read it") && !denied.contains("share the weights"), "{denied}");
+}

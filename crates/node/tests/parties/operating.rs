@@ -212,12 +212,27 @@ fn metrics_and_health_are_told_on_a_loopback_address() {
     mode(0o750);
     assert!(told().contains("other users of this machine can open its state folder"));
     mode(0o700);
+    // Of files that cannot be read a client hears how many there are.
+    let damaged = cluster.path("state-alpha/checkpoints/damaged.checkpoint");
+    std::fs::create_dir_all(damaged.parent().unwrap()).unwrap();
+    std::fs::write(&damaged, b"rubbish").unwrap();
+    assert!(told().starts_with("1 of the files and folders that it keeps cannot be read"), "{}", told());
+    let (_, problems) = covey_node::Holdings::look(&cluster.path("state-alpha")).unwrap();
+    assert!(problems.iter().any(|problem| problem.contains("damaged.checkpoint")), "{problems:?}");
+    std::fs::remove_file(&damaged).unwrap();
+    assert_eq!(told(), "");
     assert!(!get(ports[0], "/metrics").1.contains("\ncovey_refused_total"), "{}", log(&cluster, 0));
     // A state folder in which nothing can be written.
     std::fs::rename(cluster.path("state-alpha"), cluster.path("elsewhere")).unwrap();
     let (status, problem) = get(ports[0], "/health");
     assert!(status == 503 && problem.contains("state-alpha") && problem.lines().count() == 1, "{status} {problem}");
     assert!(get(ports[0], "/metrics").1.contains("\ncovey_healthy 0\n"));
+    assert!(told().contains("its state folder is gone"), "{}", told());
+    // One that is there, and in which nothing can be made: whoever asks hears what `/health` says.
+    std::os::unix::fs::symlink("/proc/self", cluster.path("state-alpha")).unwrap();
+    let (status, problem) = get(ports[0], "/health");
+    assert!(status == 503 && told().contains(problem.trim_end()), "{status} {problem} {}", told());
+    std::fs::remove_file(cluster.path("state-alpha")).unwrap();
     std::fs::rename(cluster.path("elsewhere"), cluster.path("state-alpha")).unwrap();
     assert_eq!(get(ports[0], "/health").0, 200);
     drop(processes);

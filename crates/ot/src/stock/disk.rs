@@ -93,6 +93,11 @@ impl DiskStock {
         Ok(())
     }
 
+    /// What is wrong with batches that cannot be used.
+    pub fn damage(&self) -> Vec<String> {
+        self.batches.damage()
+    }
+
     /// Bytes of the files of all batches.
     pub fn bytes(&self) -> u64 {
         self.batches.bytes(|_| true)

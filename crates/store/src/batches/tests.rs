@@ -182,8 +182,9 @@ fn a_batch_that_is_discarded_leaves_no_item_on_the_disk() {
     std::fs::write(file.with_extension("journal"), b"damaged").unwrap();
     let (batches, problems) = Batches::open(&place, &KIND).unwrap();
     let mut open = File::open(&file).unwrap();
+    assert_eq!(batches.damage(), [problems[0].to_string()]);
     assert_eq!((problems.len(), batches.discard_damaged().unwrap()), (1, 1));
-    assert_eq!(batches.discard_damaged().unwrap(), 0);
+    assert_eq!((batches.discard_damaged().unwrap(), batches.damage().len()), (0, 0));
     seen.clear();
     std::io::Read::read_to_end(&mut open, &mut seen).unwrap();
     assert!(seen.len() > 3 * 64 && seen.iter().all(|byte| *byte == 0) && !file.exists());
