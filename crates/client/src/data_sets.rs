@@ -2,7 +2,7 @@
 
 use covey_messages::{
     DataSet, DataSetList, DataSetName, Hex, Key, MAX_LISTED, MAX_NAMED, MAX_ROWS, PhaseMessage, RowsRun, Run,
-    SessionReply, SessionRequest, ShareData, TOLD,
+    SessionReply, SessionRequest, ShareData, TOLD, check_data_set_name,
 };
 use covey_runtime::{Input, RowForm, RuntimeError};
 use covey_transport::Fingerprint;
@@ -26,6 +26,7 @@ impl Session {
         inputs: &[Input],
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<DataSet, ClientError> {
+        check_data_set_name(name).map_err(ClientError::Request)?;
         let program = self.program.clone();
         let form = RowForm::of(&program)?;
         let rows = form.count(&program, inputs)?;

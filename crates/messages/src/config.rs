@@ -178,7 +178,9 @@ impl ConfigFile {
     pub fn name(&self, key: &str, name: String) -> Result<String, ConfigError> {
         match is_name(&name) {
             true => Ok(name),
-            false => Err(self.refuse(key, &format!("a name has 1 to {MAX_NAME} printable characters"))),
+            false => {
+                Err(self.refuse(key, &format!("a name has 1 to {MAX_NAME} printable characters, and not blanks alone")))
+            }
         }
     }
 

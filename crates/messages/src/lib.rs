@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use data_sets::{
     DataSet, DataSetList, DataSetName, DataSetUse, MAX_DATA_SETS, MAX_LISTED, MAX_NAMED, MAX_ROWS, OWNER_ENDS, RowsRun,
-    ShareData, TOLD,
+    ShareData, TOLD, check_data_set_name,
 };
 pub use fields::{AdderMessage, Hex, IN_FLIGHT, Key, NetworkMessage, OptionsMessage, ProfileMessage, RingMessage};
 pub use hello::{PartyHello, PartyMessage, WEIGHTS_DIFFER, WEIGHTS_REPLACED, compare};
@@ -62,7 +62,7 @@ pub fn lane_of(run: u64, lanes: usize) -> usize {
     (run % lanes.max(1) as u64) as usize
 }
 
-/// Longest name of a party or client, in characters.
+/// Longest name of a party, client or data set, in characters.
 pub const MAX_NAME: usize = 32;
 
 /// A message with the version it is written in.
@@ -117,7 +117,7 @@ pub fn one_line(text: &str) -> String {
 
 /// Whether `name` can stand in one-line messages.
 pub fn is_name(name: &str) -> bool {
-    (1..=MAX_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control)
+    (1..=MAX_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control) && !name.trim().is_empty()
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use covey_messages::{
-    DataSet, DataSetName, Hex, Key, MAX_DATA_SETS, MAX_NAMED, MAX_ROWS, OWNER_ENDS, RowsRun, ShareData, StoreMessage,
-    is_name, one_line,
+    DataSet, DataSetName, Hex, Key, MAX_DATA_SETS, MAX_NAMED, MAX_ROWS, RowsRun, ShareData, StoreMessage,
+    check_data_set_name, is_name,
 };
 use covey_program::Program;
 use covey_protocols::any_party::AnyParty;
@@ -23,6 +23,7 @@ use zeroize::Zeroizing;
 
 use crate::config::{AllowedClient, PartyConfig};
 use crate::data_sets::{DataSetStore, Head, Room, Rows, Writing};
+use crate::files;
 use crate::history::History;
 use crate::lanes::over;
 use crate::others::Others;
@@ -67,15 +68,7 @@ impl<'a> SharedData<'a> {
     ) -> Result<(usize, Room<'a>), String> {
         let ShareData { name, rows, readers, .. } = asked;
         let form = RowForm::of(program).map_err(|error| error.to_string())?;
-        if !is_name(name) {
-            return Err("a data set whose name is empty, too long or not printable".into());
-        }
-        if name.contains(OWNER_ENDS) {
-            return Err(format!(
-                "a data set called '{}': '{OWNER_ENDS}' stands between an owner's key and a name; choose a name without it",
-                one_line(name)
-            ));
-        }
+        check_data_set_name(name)?;
         if !(1..=MAX_ROWS).contains(rows) {
             return Err(format!("a data set of {rows} rows: 1 to {MAX_ROWS} go"));
         }
@@ -112,8 +105,7 @@ impl<'a> SharedData<'a> {
         let version = self.agree(control, history)?;
         let data_set = DataSet { name, owner: self.key, version, rows };
         let failed = |error: ProtocolError| over((self.streams, LISTED), &RuntimeError::Protocol(error));
-        let stuck =
-            |error: std::io::Error| format!("it cannot store the data set: {error}; make room in its state folder");
+        let stuck = |error: std::io::Error| format!("it cannot store the data set: {}", files::unwritten(&error));
         party.begin(Phase::Joint, inference).map_err(failed)?;
         party.enter(INPUTS, "inputs");
         let mut file: Option<Writing> = None;

@@ -43,6 +43,12 @@ pub(crate) fn state_folder(py: Python<'_>, config: PathBuf) -> PyResult<PathBuf>
     detached(py, || Ok(PartyConfig::read(config)?.state))
 }
 
+/// Refuses a name that no data set may have.
+#[pyfunction]
+pub(crate) fn check_data_set_name(name: &str) -> PyResult<()> {
+    Ok(covey_messages::check_data_set_name(name).map_err(Failure::new)?)
+}
+
 /// What lies in a party's state folder, as JSON: `usage` of each program, `stores` of correlated OTs, `data_sets`, and `problems` of what cannot be read.
 #[pyfunction]
 pub(crate) fn look(py: Python<'_>, state: PathBuf) -> PyResult<String> {

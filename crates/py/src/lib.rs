@@ -50,6 +50,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(holdings::diagnose, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::own_status, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::state_folder, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::check_data_set_name, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::look, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::delete_weights, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::delete_store, module)?)?;

@@ -48,6 +48,7 @@ def share(
     from covey.model import load
     from covey.training.shared import rows_of
 
+    _core.check_data_set_name(name)
     loaded = load(program).program
     for key in allow or ():
         _core.check_fingerprint(key)
