@@ -245,10 +245,9 @@ impl RunStore {
         batches.bytes(of_program)
     }
 
-    /// Removes and overwrites stored runs between parties that `with` names, all or those of one program, and batches that cannot be read: these
-    /// serve nobody, and of which program they are is unknown. How many runs were left, and how many such batches. What sessions set
-    /// aside before stays theirs. No run comes again: the keys of those made later derive from another batch's name, to which each party gave a
-    /// random part.
+    /// Removes and overwrites stored runs between parties that `with` names, all or those of one program; how many were left. Also batches
+    /// that cannot be read, which serve nobody and may be of any program; how many there were. What sessions set aside before stays theirs.
+    /// No run comes again: the keys of those made later derive from another batch's name, to which each party gave a random part.
     pub fn delete(&self, program: Option<&Hex<32>>, with: impl Fn(&Key) -> bool) -> Result<(u64, u64), String> {
         let runs = self.discard(|stored| {
             program.is_none_or(|program| is_of(stored, program))

@@ -102,7 +102,8 @@ pub(crate) fn delete_data(py: Python<'_>, config: PathBuf, program: String, name
 }
 
 /// The data sets that each party which the file `config` names keeps for this client, or a party for whoever runs it, as JSON: the
-/// party's `name`, its `data_sets` and the `problems` of what it cannot read, or the `error`. Also what this data owner has as a party itself.
+/// party's `name`, its `data_sets` and the `problems` of what it cannot read, or the `error`. Also what this data owner has as a party
+/// itself.
 #[pyfunction]
 pub(crate) fn data_sets(py: Python<'_>, config: PathBuf, of_party: bool) -> PyResult<String> {
     attended(py, None, move |_| {

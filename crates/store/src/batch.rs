@@ -150,8 +150,8 @@ impl Drop for InUse {
     }
 }
 
-/// Directories of no batch that could not be removed where nobody could be told. What is not done by [`Leftovers::remove_all`] is done when the
-/// store is opened.
+/// Directories of no batch that could not be removed where nobody could be told. What [`Leftovers::remove_all`] leaves goes when the store is
+/// opened.
 #[derive(Clone, Default)]
 pub(crate) struct Leftovers(Arc<Mutex<Vec<PathBuf>>>);
 

@@ -108,8 +108,9 @@ impl<const FILES: usize> Batches<FILES> {
         self.lock().batches.iter().filter(|batch| applies(&batch.name)).map(Batch::bytes).sum()
     }
 
-    /// Makes a batch: `write` puts its files into a new directory. Nothing that can be removed is left of it where that fails; where the folder cannot be written
-    /// to the disk afterwards, the batch may be there when the folder is opened again. It serves once it has been added.
+    /// Makes a batch: `write` puts its files into a new directory. Nothing that can be removed is left of it where that fails; where the
+    /// folder cannot be written to the disk afterwards, the batch may be there when the folder is opened again. It serves once it has been
+    /// added.
     ///
     /// # Errors
     /// `write`'s; if there is a batch of this name, or its directory cannot be made or put in place.

@@ -104,7 +104,8 @@ impl DiskStock {
     }
 
     /// Removes all batches, those that cannot be used included, and what the next extension would start from; how many OTs were left, and
-    /// how many batches could not be used. What sessions set aside before stays theirs. The next fill begins with base OTs, so that nothing is made a second time.
+    /// how many batches could not be used. What sessions set aside before stays theirs. The next fill begins with base OTs, so that nothing
+    /// is made a second time.
     ///
     /// # Errors
     /// If a fill is under way, or files cannot be removed.
