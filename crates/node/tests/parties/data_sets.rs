@@ -177,7 +177,7 @@ fn a_data_set_serves_its_owner_and_whom_it_names_and_no_one_once_it_is_deleted()
     let damaged = files(&cluster, 0).remove(0);
     std::fs::write(&damaged, b"rubbish").unwrap();
     let listed = covey_client::data_sets(&cluster.client("data")).remove(0).unwrap();
-    assert!(listed.data_sets.is_empty() && listed.problems[0].contains("does not begin as one"), "{listed:?}");
+    assert!(listed.data_sets.is_empty() && listed.problems[0].contains("is corrupted"), "{listed:?}");
     let deleted = delete_data(&cluster.client("data"), hash, "second");
     assert!(deleted.into_iter().all(|answer| answer.unwrap().data_sets == 1));
     assert!(!damaged.exists());
@@ -335,7 +335,7 @@ fn no_two_parties_keep_different_data_sets_as_one() {
     for (bad, expected) in [
         (share(0, &[]), "a data set of 0 rows"),
         (share(u32::MAX, &[]), "a data set of 4294967295 rows"),
-        (named(""), "whose name is empty"),
+        (named(""), "a name has 1 to 32 printable characters"),
         (named("2026/11"), "a data set called '2026/11': '/' stands between an owner's key and a name"),
     ] {
         let mut raw = Raw::open(&cluster, &model);
