@@ -182,6 +182,23 @@ def test_a_mask_that_holds_a_bias() -> None:
     agrees(module, x, counted)
 
 
+class Masked(nn.Module):  # type: ignore[misc]
+    """Scores under a mask of keys, as BERT writes it."""
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        scores = x + (1 - mask[:, None].float()) * torch.finfo(torch.float32).min
+        return scores.softmax(-1) @ x
+
+
+@pytest.mark.parametrize(("last", "how"), [(0, "masks 4 of 8 rows of the calibration data throughout"), (1, "")])
+def test_rows_that_an_input_masks_throughout_are_noted(last: int, how: str) -> None:
+    mask = torch.tensor([[1, 1, 1, 0], [0, 0, 0, last]])
+    report = covey.compile(Masked().eval(), (image(2, 4, 4), mask)).report
+    noted = " ".join(entry["how"] for entry in report["rewrites"])
+    assert how in noted
+    assert ("throughout" in noted) == (how != "")
+
+
 def test_truth_values_of_whole_numbers() -> None:
     """As masks of token ids: the client shares 0 and 1 as they are, and refuses other numbers."""
     ids = torch.tensor([[3, 1, 0], [2, 2, 1]])

@@ -7,12 +7,15 @@ what is added is the product of such a constant and of the mask, or of its oppos
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
+from covey import reference
 from covey.errors import NodeError, ParameterError, UnsupportedError
 from covey.importers.onnx_node import LEAST
+from covey.interval import Array
 from covey.ir import DType, Graph, Node, Op, Value
 from covey.ops.add import Add
 from covey.ops.affine import Affine
@@ -26,6 +29,7 @@ from covey.ops.sub import Sub
 from covey.ops.transpose import Transpose
 from covey.ops.where import Where
 from covey.ops.whole_numbers import Encode
+from covey.passes.dead_nodes import remove_dead_nodes
 
 _MOVES = Encode | Gather | Number | Reshape | Transpose
 
@@ -50,6 +54,25 @@ def find_masks(graph: Graph) -> list[NodeError]:
             reason = "it adds minus infinity to what no Softmax over the last axis reads next"
             errors.append(ParameterError(node.name, node.source_op, reason, "only finite weights can be shared"))
     return errors
+
+
+def note_empty_rows(graph: Graph, samples: Mapping[str, Array]) -> None:
+    """Note at every Softmax how many rows of samples [N, ..] its masks leave nothing of."""
+    for node in graph.nodes:
+        if not isinstance(node.op, Softmax) or len(node.inputs) < 2:
+            continue
+        part = replace(graph, outputs=[node.inputs[1]], notes={})
+        remove_dead_nodes(part)
+        empty = total = 0
+        for some in reference.parts(part, samples):
+            counted = reference.run(part, some)[node.inputs[1]] > 0.5
+            if node.op.mask is not None:
+                counted = counted & ~node.op.mask
+            rows = np.broadcast_to(counted, (len(counted), *graph.values[node.inputs[0]].shape)).any(axis=-1)
+            empty, total = empty + int((~rows).sum()), total + rows.size
+        if empty:
+            text = f"masks {empty} of {total} rows of the calibration data throughout: their scores count unmasked"
+            graph.note_more(node, text)
 
 
 def _find_public(graph: Graph, softmax: Node) -> None:
