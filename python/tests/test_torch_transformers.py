@@ -182,11 +182,14 @@ def test_a_mask_that_holds_a_bias() -> None:
     agrees(module, x, counted)
 
 
+LEAST = torch.finfo(torch.float32).min
+
+
 class Masked(nn.Module):  # type: ignore[misc]
     """Scores under a mask of keys, as BERT writes it."""
 
     def forward(self, x: Any, mask: Any) -> Any:
-        scores = x + (1 - mask[:, None].float()) * torch.finfo(torch.float32).min
+        scores = x + (1 - mask[:, None].float()) * LEAST
         return scores.softmax(-1) @ x
 
 
@@ -197,6 +200,36 @@ def test_rows_that_an_input_masks_throughout_are_noted(last: int, how: str) -> N
     noted = " ".join(entry["how"] for entry in report["rewrites"])
     assert how in noted
     assert ("throughout" in noted) == (how != "")
+
+
+OF_PARTS: dict[str, Any] = {
+    "joined": lambda m: torch.cat([m[:, None].expand(-1, 4, -1)[..., :1], m[:, None, 1:].expand(-1, 4, -1)], 2),
+    "times ones": lambda mask: torch.ones_like(mask)[:, :, None] * mask[:, None],
+    "of keys and queries": lambda mask: mask[:, None] * torch.cat([mask[:, :1]] * 4, 1)[:, :, None],
+}
+
+
+@pytest.mark.parametrize("case", OF_PARTS)
+def test_masks_made_of_parts(case: str) -> None:
+    class Joined(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, mask: Any) -> Any:
+            out = (1 - OF_PARTS[case](mask.float())[:, None])[:, 0]
+            return (x @ x.transpose(1, 2) + out * LEAST).softmax(-1) @ x
+
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
+    graph = agrees(Joined(), image(2, 4, 8), mask)
+    assert graph.classes == {"mask": (0,)}
+    assert graph.truths == {"mask"}
+    covey.compile(Joined().eval(), (image(2, 4, 8), mask))
+
+
+def test_a_mask_that_no_softmax_reads_is_told() -> None:
+    class Unread(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, mask: Any) -> Any:
+            return (x + (1 - mask[:, None].float()) * LEAST).amax(-1)
+
+    with pytest.raises(covey.CoveyError, match=r"its constant -3.403e\+38 fits no ring: if it belongs to a mask"):
+        covey.compile(Unread().eval(), (image(2, 4, 4), torch.ones(2, 4, dtype=torch.int64)))
 
 
 def test_truth_values_of_whole_numbers() -> None:

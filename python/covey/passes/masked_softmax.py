@@ -20,6 +20,7 @@ from covey.ir import DType, Graph, Node, Op, Value
 from covey.ops.add import Add
 from covey.ops.affine import Affine
 from covey.ops.comparison import Not
+from covey.ops.concat import Concat
 from covey.ops.gather import Gather, flat
 from covey.ops.mul import Mul
 from covey.ops.number import Number
@@ -216,18 +217,32 @@ def _part(graph: Graph, softmax: Node) -> None:
 
 def _restrict(graph: Graph, mask: str) -> None:
     """Let an input that is a mask hold nothing but 0 and 1."""
-    mask = _root(graph, mask)
-    if mask in graph.inputs and graph.values[mask].dtype is DType.FLOAT:
-        graph.classes[mask] = (0,)
-    if graph.classes.get(mask) == (0,):
-        graph.truths.add(mask)
+    for name in _roots(graph, mask):
+        if name in graph.inputs and graph.values[name].dtype is DType.FLOAT:
+            graph.classes[name] = (0,)
+        if graph.classes.get(name) == (0,):
+            graph.truths.add(name)
 
 
-def _root(graph: Graph, name: str) -> str:
-    """The value whose elements, or their opposites, moves and changes of type bring here."""
-    while (node := graph.producer(name)) is not None and (isinstance(node.op, _MOVES) or node.op == Affine(-1.0, 1.0)):
-        name = node.inputs[0]
-    return name
+def _roots(graph: Graph, name: str) -> set[str]:
+    """The values whose elements, opposites and products moves and changes of type bring here."""
+    roots, left, seen = set[str](), [name], set[str]()
+    while left:
+        if (name := left.pop()) in seen:
+            continue
+        seen.add(name)
+        node = graph.producer(name)
+        if node is None or not (isinstance(node.op, _MOVES | Concat | Mul) or _is_opposite(graph, node)):
+            roots.add(name)
+        else:
+            left.extend(node.inputs)
+    return roots
+
+
+def _is_opposite(graph: Graph, node: Node) -> bool:
+    """Whether a node computes 1 - x."""
+    ones = isinstance(node.op, Sub) and node.inputs[0] in graph.parameters
+    return node.op == Affine(-1.0, 1.0) or (ones and bool((graph.parameters[node.inputs[0]] == 1.0).all()))
 
 
 def _computed(graph: Graph, reader: Node, op: Op, source: str) -> str:
@@ -266,7 +281,9 @@ def _kept(graph: Graph, name: str) -> str | None:
         if len(operands) != 1 or any(not (constant == constant.flat[0]).all() for constant in constants):
             break
         steps.append(node)
-        found = _ends(graph, steps, operands[0]) if _is_truth(graph, operands[0]) else None
+        # What moves after the steps fits values of their shape alone.
+        fits = not moves or graph.values[operands[0]].shape == graph.values[steps[0].output].shape
+        found = _ends(graph, steps, operands[0]) if fits and _is_truth(graph, operands[0]) else None
         if found in ((MASKING, 0.0), (0.0, MASKING)):
             kept = (list(steps), operands[0], found == (0.0, MASKING))
         node = graph.producer(operands[0])
@@ -274,9 +291,12 @@ def _kept(graph: Graph, name: str) -> str | None:
 
 
 def _is_truth(graph: Graph, name: str) -> bool:
-    """Whether a value holds nothing but 0 and 1, or comes from an input, which is then given no others."""
-    name = _root(graph, name)
-    return name in graph.inputs or graph.values[name].dtype is not DType.FLOAT
+    """Whether a value holds nothing but 0 and 1, or comes from inputs, which are then given no others."""
+    roots = _roots(graph, name)
+    constants = [graph.parameters[root] for root in roots if root in graph.parameters]
+    return all(np.isin(constant, (0, 1)).all() for constant in constants) and all(
+        root in graph.inputs or graph.values[root].dtype is not DType.FLOAT for root in roots - graph.parameters.keys()
+    )
 
 
 def _ends(graph: Graph, steps: list[Node], root: str) -> tuple[float, float]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from covey.errors import DoesNotFitError
 from covey.ir import Graph
 from covey.lowering import INPUT, Division, Lowering, Settings
+from covey.ops.affine import Affine
 from covey.passes.truncation_placement import place_truncations
 
 
@@ -102,6 +105,11 @@ def choose(
             else:
                 return Choice(lowering, _reason(ring, fractional, rings, scale, failures))
     refusal = failures[-1].error
+    if (constant := _beyond_all_rings(graph, refusal.node)) is not None:
+        raise refusal.advise(
+            f"its constant {constant:.4g} fits no ring: if it belongs to a mask, add it times 1 - mask to what a "
+            f"Softmax over the last axis reads next, the mask being 0 and 1"
+        )
     remedies = []
     latest = failures[-1]
     for ring, fractional in _alternatives(rings, scale):
@@ -121,6 +129,18 @@ def choose(
     elif not remedies:
         remedies.append("a smaller --input-range, or rescale the model")
     raise refusal.advise("it would fit with " + " or with ".join(remedies) if remedies else "use a smaller model")
+
+
+def _beyond_all_rings(graph: Graph, name: str) -> float | None:
+    """A constant of a node that not even 64 bits hold."""
+    for node in graph.nodes:
+        if node.name == name:
+            affine = [node.op.factor, node.op.summand] if isinstance(node.op, Affine) else []
+            constants = [graph.parameters[each].ravel() for each in node.inputs if each in graph.parameters]
+            together = np.concatenate([affine, *constants])
+            if (huge := np.abs(together) >= 2.0**64).any():
+                return float(together[huge][0])
+    return None
 
 
 def _alternatives(rings: tuple[int, ...], scale: int | None) -> Iterator[tuple[int, int]]:
