@@ -232,6 +232,39 @@ def test_a_mask_that_no_softmax_reads_is_told() -> None:
         covey.compile(Unread().eval(), (image(2, 4, 4), torch.ones(2, 4, dtype=torch.int64)))
 
 
+AHEAD = torch.triu(torch.ones(4, 4, dtype=torch.bool), 1)
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_exponentials_of_a_constant_mask(add: bool) -> None:
+    """As Mamba 2 has them: zeros where a position lies ahead."""
+
+    class Decays(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            gaps = x.cumsum(-1)
+            masked = (
+                gaps + torch.zeros(4, 4).masked_fill(AHEAD, -torch.inf) if add else gaps.masked_fill(AHEAD, -torch.inf)
+            )
+            return torch.exp(masked) @ x
+
+    x = image(2, 4, 4)
+    agrees(Decays(), x)
+    verdict = covey.verify(covey.compile(Decays().eval(), (x,), max_error=0.01), "clear", data=x.numpy())
+    assert verdict.passed, verdict.failure
+
+
+def test_a_bound_beyond_all_rings_is_dropped() -> None:
+    """As RWKV has it, before its first token."""
+
+    class Bounded(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            low, high = torch.full((4, 4), -1e38), torch.full((1, 1, 4), 1e38)
+            return torch.minimum(torch.maximum(x @ x.transpose(1, 2), low), high)
+
+    graph = agrees(Bounded(), image(2, 4, 8))
+    assert not any(node.op.label == "Extreme" for node in graph.nodes)
+
+
 def test_truth_values_of_whole_numbers() -> None:
     """As masks of token ids: the client shares 0 and 1 as they are, and refuses other numbers."""
     ids = torch.tensor([[3, 1, 0], [2, 2, 1]])

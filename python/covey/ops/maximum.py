@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey._proto import program_pb2 as pb
-from covey.importers.onnx_node import LEAST, OnnxNode, from_onnx
+from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Node, Op, Shape, Value, broadcast
@@ -17,6 +17,9 @@ from covey.lowering import Lowered, Lowering
 
 if TYPE_CHECKING:
     from covey.training.builder import Builder
+
+BEYOND = 2.0**64
+"""No ring holds a number of that size."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def _chain(node: OnnxNode, op: Extreme) -> None:
     operands = [
         node.beside(index, f"operand {index}", activation) if node.is_constant(index) else node.activation(index)
         for index in range(len(node.inputs))
-        if not (node.is_constant(index) and _beyond(node.constant(index, "operand"), op))
+        if not (node.is_constant(index) and _beyond(node, node.constant(index, "operand"), activation, op))
     ]
     # Activations first: every pair then has one.
     operands.sort(key=lambda value: not value.batched)
@@ -108,11 +111,14 @@ def _chain(node: OnnxNode, op: Extreme) -> None:
         operands.sort(key=lambda value: not value.batched)
 
 
-def _beyond(constant: npt.NDArray[Any], op: Extreme) -> bool:
-    """Whether a constant is the end of all floating-point numbers, which is never the result."""
-    if constant.ndim or constant.dtype.kind != "f":
+def _beyond(node: OnnxNode, constant: npt.NDArray[Any], activation: Value, op: Extreme) -> bool:
+    """Whether a constant is beyond all numbers that a ring holds, so that it is never the result."""
+    of_sample = of_one_sample(constant, activation.rank, node.scope.exported_batch)
+    if constant.dtype.kind != "f" or of_sample.ndim >= activation.rank:
         return False
-    return bool(constant <= LEAST if op.largest else constant >= -LEAST)
+    if any(size not in (1, have) for size, have in zip(of_sample.shape[::-1], activation.shape[::-1], strict=False)):
+        return False
+    return bool((constant <= -BEYOND if op.largest else constant >= BEYOND).all())
 
 
 @from_torch("aten.maximum.default", "aten.max.other", "aten.fmax.default")

@@ -17,6 +17,7 @@ from covey.passes.identity_removal import remove_identities
 from covey.passes.input_scaling import fold_input_scaling
 from covey.passes.late_division import divide_late
 from covey.passes.linear_merging import merge_linear_layers
+from covey.passes.masked_exponentials import mask_exponentials
 from covey.passes.masked_softmax import find_masks
 from covey.passes.missing_values import fill_in, take_missing
 from covey.passes.normalizers import resolve_normalizers
@@ -43,6 +44,7 @@ def recognise(graph: Graph, complete: bool = True, missing: int | None = None) -
     if complete:
         remove_dead_nodes(graph)
     resolve_normalizers(graph)
+    mask_exponentials(graph)
     errors = find_masks(graph)
     remove_trailing_softmax(graph)
     find_norms(graph)
