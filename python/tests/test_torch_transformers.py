@@ -232,6 +232,31 @@ def test_a_mask_that_no_softmax_reads_is_told() -> None:
         covey.compile(Unread().eval(), (image(2, 4, 4), torch.ones(2, 4, dtype=torch.int64)))
 
 
+WINDOWS: dict[str, Any] = {
+    "plain": lambda x, keys: {},
+    "causal": lambda x, keys: {"is_causal": True, "scale": 0.3},
+    "constant truth": lambda x, keys: {"attn_mask": torch.eye(3).bool() | (torch.arange(2) > 0)[:, None, None]},
+    "constant bias": lambda x, keys: {"attn_mask": torch.linspace(-1, 1, 18).reshape(2, 3, 3)},
+    "secret truth": lambda x, keys: {"attn_mask": keys[:, None, None, None].bool()},
+    "secret numbers": lambda x, keys: {"attn_mask": (1.0 - keys[:, None, None, None].float()) * LEAST},
+}
+
+
+@pytest.mark.parametrize("case", WINDOWS)
+def test_attention_of_windows_and_heads(case: str) -> None:
+    class Windows(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, keys: Any) -> Any:
+            parts = x.reshape(-1, 2, 2, 3, 4)
+            return functional.scaled_dot_product_attention(parts, parts * 2, parts + 1, **WINDOWS[case](x, keys))
+
+    keys = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 0, 1]])
+    if "secret" in case:
+        graph = agrees(Windows(), image(3, 48), keys)
+        assert [len(node.inputs) for node in graph.nodes if isinstance(node.op, Softmax)] == [2]
+    else:
+        agrees(Apply(lambda m, x: Windows()(x, keys)), image(3, 48))
+
+
 AHEAD = torch.triu(torch.ones(4, 4, dtype=torch.bool), 1)
 
 

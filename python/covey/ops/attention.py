@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -234,7 +234,8 @@ def _attention_aten(node: TorchNode) -> None:
     mask = node.argument("attn_mask")
     q, k, _ = operands
     public = not node.flag("is_causal") and not isinstance(mask, Value)
-    if public and all(operand.merged > 1 for operand in operands) and q.dims(BATCH)[1] == k.dims(BATCH)[1]:
+    merged = all(operand.merged > 1 for operand in operands) and q.dims(BATCH)[1] == k.dims(BATCH)[1]
+    if (public and merged) or q.rank > 4:
         _in_steps(node, *operands)
         return
     options = {"is_causal": int(node.flag("is_causal"))}
@@ -250,13 +251,21 @@ def _attention_aten(node: TorchNode) -> None:
 
 
 def _in_steps(node: TorchNode, q: Value, k: Value, v: Value) -> None:
-    """Where the batch is merged with windows, whose masks may differ: products, sums and Softmax."""
+    """Of more dimensions than heads, or where the batch is merged with windows, whose masks may differ: products, sums
+    and Softmax.
+    """
     mask = node.argument("attn_mask")
+    if node.flag("is_causal"):
+        mask = Constant(f"{node.output}.causal", np.tri(q.dims(BATCH)[-2], k.dims(BATCH)[-2], dtype=np.bool_))
     scale = node.number("scale") if node.has("scale") else q.dims(BATCH)[-1] ** -0.5
     turned = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
     product = node.apply("MatMul", q, node.apply("Transpose", k, perm=turned, suffix="turned_key"), suffix="product")
     scores = node.apply("Mul", product, scale, suffix="scores")
     if isinstance(mask, Constant):
         array = np.where(mask.array, 0.0, MASKING) if mask.array.dtype == np.bool_ else mask.array
-        scores = node.apply("Add", scores, Constant(mask.name, array), suffix="masked")
+        scores = node.apply("Add", scores, replace(mask, array=array), suffix="masked")
+    elif isinstance(mask, Value) and mask.dtype is DType.BOOL:
+        scores = node.apply("Where", mask, scores, MASKING, suffix="masked")
+    elif mask is not None:
+        scores = node.apply("Add", scores, mask, suffix="masked")
     node.give("MatMul", node.apply("Softmax", scores, axis=-1, suffix="weights"), v)
