@@ -211,8 +211,8 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         "node 'ReduceMean y' (ReduceMean): it runs over axis 1, the batch or none, of t[5, N, 4]",
     ),
     "an operator that is not taught": (
-        lambda: sequence([swapped("x", "t"), node("Pad", "t", "pads", to="p"), swapped("p", "y")]),
-        "node 'Pad p' (Pad): it reads t[5, N, 4], where node 'Transpose t' has moved the batch; transpose or reshape",
+        lambda: sequence([swapped("x", "t"), node("Tile", "t", "twice", to="p"), swapped("p", "y")]),
+        "node 'Tile p' (Tile): it reads t[5, N, 4], where node 'Transpose t' has moved the batch; transpose or reshape",
     ),
     "two layouts": (
         lambda: sequence([swapped("x", "t"), node("Add", "t", "x", to="a"), swapped("a", "y")], (5, 5, 4)),
@@ -246,7 +246,7 @@ REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = {"pads": np.array([0, 0, 0, 0, 0, 1]), "b6": np.arange(2.0).reshape(1, 2, 1), "mix": np.array([4, -1])}
+    more = {"twice": np.array([1, 1, 2]), "b6": np.arange(2.0).reshape(1, 2, 1), "mix": np.array([4, -1])}
     more |= {"b10": np.arange(10.0)[:, None], "back": np.array([2, 5, 4])}
     for name, array in more.items():
         monkeypatch.setitem(CONSTANTS, name, array)

@@ -60,6 +60,7 @@ IMAGE = (2, 4, 9, 8)
 VECTOR = (3, 12)
 K = torch.linspace(-1, 1, 4)[:, None, None]
 STACK = torch.linspace(-1, 1, 4 * 8 * 9).reshape(4, 8, 9)
+TABLE = torch.linspace(-1, 1, 216).reshape(9, 3, 8)
 
 FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "relu": (lambda m, x: functional.relu(x), IMAGE),
@@ -180,6 +181,34 @@ FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "cumulative sum": (lambda m, x: torch.cumsum(x, -1), IMAGE),
     "max_pool1d": (lambda m, x: functional.max_pool1d(x.flatten(2), 3, 2, 1), IMAGE),
     "avg_pool3d": (lambda m, x: functional.avg_pool3d(x.unsqueeze(1), 2), IMAGE),
+    "rows of all samples, largest": (lambda m, x: x.reshape(-1, 8).topk(2, -1)[0].reshape(-1, 4, 9, 2), IMAGE),
+    "rows of all samples, places": (
+        lambda m, x: torch.eye(8)[x.reshape(-1, 8).topk(2, -1)[1]].reshape(-1, 4, 9, 2, 8) * x[:, :, :, None],
+        IMAGE,
+    ),
+    "rows of all samples, sorted": (lambda m, x: x.reshape(-1, 9, 8).sort(1)[0].reshape(x.shape), IMAGE),
+    "rows of all samples, padded": (
+        lambda m, x: functional.pad(x.reshape(-1, 9, 8), (1, 2, -1, 3), value=0.5).reshape(-1, 4, 11, 11),
+        IMAGE,
+    ),
+    "rows of all samples, mirrored": (
+        lambda m, x: functional.pad(x.reshape(-1, 9, 8), (1, 2), "reflect").reshape(-1, 4, 9, 11),
+        IMAGE,
+    ),
+    "rows of all samples, summed up": (lambda m, x: x.reshape(-1, 9, 8).cumsum(1).reshape(x.shape), IMAGE),
+    "rows of all samples, triangles": (lambda m, x: x.reshape(-1, 9, 8).tril(1).reshape(x.shape), IMAGE),
+    "rows of all samples, by einsum": (
+        lambda m, x: (
+            torch.einsum("bwc,wkc,bwc->wbk", x.reshape(-1, 9, 8), TABLE, x.reshape(-1, 9, 8))
+            .permute(1, 0, 2)
+            .reshape(-1, 4, 9, 3)
+        ),
+        IMAGE,
+    ),
+    "samples last": (
+        lambda m, x: functional.pad(x.permute(1, 2, 3, 0).cumsum(1), (0, 0, 1, 2)).permute(3, 0, 1, 2),
+        (8, 4, 9, 8),
+    ),
     "several outputs": (lambda m, x: (x + 1, x - 1), VECTOR),
 }
 
@@ -405,10 +434,10 @@ def test_check_finds_what_hides_behind_an_unsupported_node() -> None:
 def test_what_cannot_follow_a_moved_batch_names_the_move() -> None:
     class Module(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            return functional.pad(torch.relu(x.transpose(0, 1)), (0, 1)).mean(0)
+            return torch.relu(x.transpose(0, 1)).repeat(1, 1, 2).mean(0)
 
     checked = covey.check(Module().eval(), torch.zeros(2, 4, 3))
-    assert [error.node for error in checked.errors] == ["pad"]
+    assert [error.node for error in checked.errors] == ["repeat"]
     assert "where node 'transpose' has moved the batch" in checked.errors[0].reason
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.errors import NodeError, UnsupportedError
-from covey.importers import doubts, merged, turned
+from covey.importers import doubts, merged, rows, turned
 from covey.importers.doubts import MOVE_BACK, OF_ATTENTION, value_of
 from covey.importers.layouts import FIRST, Layout, Place, layout_of, reshaped
 from covey.importers.onnx_node import BATCH, IMPORTERS, Importer, OnnxNode, Scope, of_one_sample, well_formed
@@ -487,9 +487,11 @@ _HANDLERS: dict[str, Callable[[Frame], None]] = {
     **dict.fromkeys(_LENGTHS, _recurrent),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_max),
     **dict.fromkeys(merged.LAYERS, merged.of_images),
+    **dict.fromkeys(rows.AXIS, rows.along_axis),
     "Attention": merged.attention,
     "BatchNormalization": merged.normalised,
     "Concat": _concat,
+    "CumSum": rows.cumulative,
     "Einsum": turned.einsum,
     "Expand": _expand,
     "Gather": _gather,
@@ -498,6 +500,7 @@ _HANDLERS: dict[str, Callable[[Frame], None]] = {
     "LayerNormalization": _normalization,
     "LogSoftmax": _softmax,
     "MatMul": _matmul,
+    "Pad": rows.pad,
     "RMSNormalization": _normalization,
     "Reshape": _reshape,
     "Slice": _slice,
@@ -505,5 +508,6 @@ _HANDLERS: dict[str, Callable[[Frame], None]] = {
     "Split": _split,
     "Squeeze": _squeeze,
     "Transpose": _transpose,
+    "Trilu": rows.triangle,
     "Unsqueeze": _unsqueeze,
 }

@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+from string import ascii_letters
 from typing import TYPE_CHECKING
 
 from covey.importers.doubts import value_of
 from covey.importers.layouts import Layout
+from covey.ir import Shape, Value
 
 if TYPE_CHECKING:
     from covey.importers.moved import Frame
 
 
 def einsum(frame: Frame) -> None:
-    """Every activation has the batch at a place of its own, which one label stands for."""
+    """Every activation has the batch at a place of its own, which one label stands for.
+
+    What the batch is merged with, in all activations alike, has labels of its own.
+    """
     node = frame.node
     equation = str(node.attribute("equation", "")).replace(" ", "")
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
     if not arrow or "." in equation or len(terms) != len(node.inputs):
         raise frame.refused(f"its equation '{equation}' does not say where the batch is")
+    parts = frame.x.merged - 1
+    unused = [letter for letter in ascii_letters if letter not in equation]
+    if parts > len(unused):
+        raise frame.refused(f"its equation '{equation}' leaves no letters for what is merged")
+    more = "".join(unused[:parts])
     inputs, batch = [], set()
     for index, (name, term) in enumerate(zip(node.inputs, terms, strict=True)):
         value = value_of(node.scope, name)
-        if value is not None and (value.merged > 1 or len(term) != value.rank):
-            raise frame.refused(f"its term '{term}' names merged dimensions")
         if value is not None:
+            if len(term) != value.rank or _merged(value) != _merged(frame.x):
+                raise frame.refused(f"its term '{term}' names dimensions that are merged in another way")
             label = term[value.place]
             batch.add(label)
-            terms[index] = label + term[: value.place] + term[value.place + 1 :]
+            terms[index] = f"{label}{term[: value.place]}{more}{term[value.place + 1 :]}"
         inputs.append(name if value is None else node.scope.moved.get(value.name, value.name))
-    if len(batch) != 1 or not batch <= set(result):
+    fixed = {
+        label for name, term in zip(node.inputs, terms, strict=True) if name in node.scope.constants for label in term
+    }
+    if len(batch) != 1 or not batch <= set(result) or (parts and batch & fixed):
         raise frame.refused(f"its equation '{equation}' mixes the samples of a batch")
     (label,) = batch
     place = result.index(label)
-    turned = f"{','.join(terms)}->{label}{result[:place]}{result[place + 1 :]}"
-    frame.become(inputs, Layout(place), equation=turned)
+    turned = f"{','.join(terms)}->{label}{result[:place]}{more}{result[place + 1 :]}"
+    layout = Layout(place + frame.x.at - frame.x.first, parts + 1, place) if parts else Layout(place)
+    frame.become(inputs, layout, equation=turned)
+
+
+def _merged(value: Value) -> tuple[int, Shape]:
+    """What the batch is merged with, and where it stands among that."""
+    return value.at - value.first, value.shape[value.first : value.first + value.merged - 1] if value.merged > 1 else ()

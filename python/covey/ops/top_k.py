@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covey._proto import program_pb2 as pb
-from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value
@@ -292,7 +292,7 @@ def _sort_aten(node: TorchNode) -> None:
     x = node.activation("self")
     axis = node.axis("dim", x.rank)
     node.ignore("stable")
-    size = x.shape[axis - 1] if axis else 1
+    size = x.dims(BATCH)[axis]
     node.become_several("TopK", _wanted(node), x, np.array([size]), axis=axis, largest=int(node.flag("descending")))
 
 
