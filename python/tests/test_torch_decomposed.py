@@ -54,6 +54,8 @@ TWICE = torch.tensor([[[2, 0, 2, 1]]])
 GROUPS: dict[str, dict[str, Function]] = {
     "by PyTorch's rules": {
         "tile": lambda x: x.tile(1, 2, 1),
+        "type_as": lambda x: x + torch.linspace(0, 1, 4).type_as(x) * torch.arange(3)[:, None].type_as(x),
+        "type_as of truth": lambda x: torch.where(torch.arange(4).type_as(x > 0), x, -x),
         "repeat_interleave": lambda x: x.repeat_interleave(2, 1),
         "threshold": lambda x: f.threshold(x, 0.1, 0.5),
         "glu": lambda x: f.glu(x, -1),
@@ -286,6 +288,19 @@ def test_statistics_that_training_changes() -> None:
     module = torch.nn.InstanceNorm1d(3, track_running_stats=True).eval()
     _, (error,) = examine(module, example_inputs=(example(2),), trained=True)
     assert "those of each sample while it is trained" in str(error)
+
+
+def test_what_only_assertions_read() -> None:
+    """As XLM has them of its lengths."""
+
+    class Asserting(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            torch._check((x > 0).sum(1).max().item() <= 100)  # pytest rewrites assert statements
+            return x * 2
+
+    graph, errors = examine(Asserting().eval(), example_inputs=(example(2),))
+    assert errors == []
+    assert [node.source_op for node in graph.nodes] == ["aten.mul.Tensor"]
 
 
 def test_angles() -> None:

@@ -11,7 +11,7 @@ ROUNDS = 4
 """A rule may give operators that take a rule themselves, so often."""
 
 CHECKS = ("aten._assert", "aten.sym_constrain", "aten._assert_scalar", "aten._assert_tensor_metadata")
-"""Nodes that check what the compiler checks itself, and compute nothing."""
+"""Nodes that check what the compiler checks itself, or what a module asserts of its data, and compute nothing."""
 
 LIKE = tuple(
     f"aten.{name}." for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "fill")
@@ -22,6 +22,16 @@ LIKE = tuple(
 def reads_shape(target: str, rest_depends: bool) -> bool:
     """Whether a node reads only the type and shape of its first operand, and the `rest` depends on no input."""
     return target.startswith(LIKE) and not rest_depends
+
+
+def checking(graph: Any) -> set[Any]:
+    """The nodes of a program that check, and those whose results nothing but these reads."""
+    found: set[Any] = set()
+    for node in reversed(graph.nodes):
+        checks = node.op == "call_function" and str(node.target).startswith(CHECKS)
+        if checks or (node.op == "call_function" and node.users and all(user in found for user in node.users)):
+            found.add(node)
+    return found
 
 
 def decomposed(torch: Any, program: Any) -> Any:
@@ -59,15 +69,15 @@ def _unknown(program: Any) -> set[Any]:
     """The operators without an importer that read what depends on the program's inputs."""
     inputs = set(program.graph_signature.user_inputs)
     depending: set[Any] = set()
-    found = set()
+    found, skipped = set(), checking(program.graph)
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in inputs:
             depending.add(node)
-        if node.op != "call_function" or not any(each in depending for each in node.all_input_nodes):
+        if node.op != "call_function" or node in skipped or not any(each in depending for each in node.all_input_nodes):
             continue
         target = str(node.target)
         rest_depends = any(each in depending for each in node.all_input_nodes[1:])
-        if target.startswith((*CHECKS, "aten.sym_size")) or reads_shape(target, rest_depends):
+        if target.startswith("aten.sym_size") or reads_shape(target, rest_depends):
             continue
         depending.add(node)
         if hasattr(node.target, "_schema") and target not in TORCH_IMPORTERS:

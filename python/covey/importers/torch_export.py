@@ -25,7 +25,7 @@ import numpy as np
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, eager, moved, narrow, repeated
-from covey.importers.decomposed import CHECKS, decomposed, reads_shape
+from covey.importers.decomposed import checking, decomposed, reads_shape
 from covey.importers.modules import cannot_export, check_module
 from covey.importers.onnx_node import Scope, well_formed
 from covey.importers.replacements import no_secure_form
@@ -257,13 +257,13 @@ class _Importer:
 
     def run(self) -> tuple[Graph, list[NodeError]]:
         specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs if hasattr(spec.arg, "name")}
-        tensors = _Tensors(self.program)
+        tensors, skipped = _Tensors(self.program), checking(self.program.graph)
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self._placeholder(node, specs.get(node.name), tensors)
             elif node.op == "get_attr":
                 self.known[node] = tensors.constant(node.target, getattr(self.program.graph_module, node.target, None))
-            elif node.op == "call_function":
+            elif node.op == "call_function" and node not in skipped:
                 self._call(node)
             elif node.op == "output":
                 self._outputs(node)
@@ -343,8 +343,6 @@ class _Importer:
             self._getitem(node)
             return
         target = str(node.target)
-        if target.startswith(CHECKS):
-            return
         operands = self._resolve([node.args, node.kwargs])
         unknown = next(_all(operands, _Unknown), None)
         if unknown is not None:

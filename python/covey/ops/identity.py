@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import RANDOM, TorchNode, from_torch
+from covey.importers.torch_node import RANDOM, Constant, TorchNode, from_torch
 from covey.ir import DType, Value
 from covey.ops.counting import counted, is_whole
 from covey.ops.floor import toward_zero
@@ -138,7 +138,13 @@ def _to_aten(node: TorchNode) -> None:
 
 @from_torch("aten.type_as.default")
 def _type_as_aten(node: TorchNode) -> None:
-    x, other = node.activation("self"), node.argument("other")
+    given, other = node.argument("self"), node.argument("other")
+    if isinstance(given, Constant):  # the other is an activation, of which the type alone counts
+        kinds = {DType.FLOAT: np.float32, DType.INDEX: np.int64, DType.BOOL: np.bool_}
+        floats = other.dtype is DType.FLOAT and given.array.dtype.kind == "f"
+        node.constant_result(given.array if floats else given.array.astype(kinds[other.dtype]), repeated=given.repeated)
+        return
+    x = node.activation("self")
     kind = other.dtype if isinstance(other, Value) else DType.FLOAT if other.array.dtype.kind == "f" else DType.INDEX
     if kind is DType.FLOAT and x.dtype is not kind:
         node.become("Cast", x, to=onnx.TensorProto.FLOAT)
