@@ -50,6 +50,27 @@ def masked(m: Any, x: Any) -> Any:
 
 
 SAME: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "queries that are normalised for each sample": (
+        lambda m, x: torch.nn.functional.layer_norm(m.w.expand(x.shape[0], -1, -1), (5,)) @ x.transpose(1, 2),
+        (3, 5),
+    ),
+    "queries of a layer and heads for each sample": (
+        lambda m, x: (torch.nn.functional.linear(m.w.expand(x.shape[0], -1, -1), m.scores.view(-1)[:15].view(3, 5)))
+        .view(x.shape[0], 2, 3, 1)
+        .permute(0, 2, 1, 3)
+        @ x.view(-1, 3, 1, 5),
+        (3, 5),
+    ),
+    "a first row for each window": (
+        lambda m, x: torch.cat((m.w[:1, None].expand(windows(x).shape[0], -1, -1), windows(x)), 1).view(-1, 2, 4, 5),
+        (2, 3, 5),
+    ),
+    "positions for each sample behind the rows": (
+        lambda m, x: torch.einsum(
+            "ibnd,jbnd->bnij", x.permute(1, 0, 2)[..., None], m.w[:, None].expand(-1, x.shape[0], -1)[..., None]
+        ),
+        (3, 5),
+    ),
     "a mask for each window": (
         lambda m, x: (
             windows(x) @ windows(x).transpose(1, 2)

@@ -347,8 +347,20 @@ def _gather_elements(frame: Frame) -> None:
 
 
 def _concat(frame: Frame) -> None:
-    axis = frame.axis(int(frame.node.attribute("axis", 1)))
-    frame.become(frame.operands(), frame.layout, axis=frame.behind(axis))
+    axis = frame.behind(frame.axis(int(frame.node.attribute("axis", 1))))
+    names = frame.operands()
+    for index, name in enumerate(names):
+        if name in frame.node.scope.constants:
+            names[index] = frame.constant(_stretched(frame, frame.node.scope.constants[name], axis))
+    frame.become(names, frame.layout, axis=axis)
+
+
+def _stretched(frame: Frame, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
+    """A constant that is joined, with all dimensions of the value behind but the batch, if it broadcasts to them."""
+    sizes = list(frame.x.shape)
+    own = (1,) * (1 + len(sizes) - array.ndim) + array.shape
+    sizes[axis - 1] = own[axis]
+    return array if own[0] != 1 else np.broadcast_to(array.reshape(own)[0], sizes)
 
 
 def _split(frame: Frame) -> None:

@@ -51,6 +51,18 @@ def of_one(target: str, arguments: list[Any]) -> list[Any]:
     return [source, [first, *sizes[1:]], *rest]
 
 
+def same_for_all(torch: Any, one: Any, two: Any) -> bool:
+    """Whether a result for two samples is that for one, repeated; products of more rows may round in another way."""
+    if not isinstance(one, torch.Tensor) or one.dim() == 0 or two.shape != (2 * one.shape[0], *one.shape[1:]):
+        return False
+    twice = torch.cat([one, one])
+    if not one.is_floating_point():
+        return bool(torch.equal(twice, two))
+    finite = one[torch.isfinite(one)]
+    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    return bool(torch.allclose(twice, two, rtol=0.0, atol=1e-6 * largest, equal_nan=True))
+
+
 def computes_with_batch(target: str, operands: Any) -> bool:
     """Whether a node on constants computes with the number of samples as a number."""
     name = target.split(".")[1]

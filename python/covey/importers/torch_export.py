@@ -27,7 +27,7 @@ from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, eager, moved, narrow, repeated
 from covey.importers.decomposed import checking, decomposed, reads_shape
 from covey.importers.modules import cannot_export, check_module
-from covey.importers.onnx_node import Scope, well_formed
+from covey.importers.onnx_node import BATCH, Scope, well_formed
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, RANDOM, TORCH_IMPORTERS, Constant, TorchNode, is_batch
 from covey.ir import DType, Graph, Note, Status, Value
@@ -402,23 +402,32 @@ class _Importer:
         """A node of constants only, by PyTorch itself; where it repeats for each sample, for one."""
         import torch
 
-        def tensor(value: Any) -> Any:
-            if isinstance(value, Value):
-                kinds = {DType.FLOAT: torch.float32, DType.INDEX: torch.int64, DType.BOOL: torch.bool}
-                return torch.empty(value.dims(1), dtype=kinds[value.dtype])
-            if isinstance(value, Constant):
-                return torch.from_numpy(np.array(value.array if of_one else value.of_all))
-            return value
+        operands = self._resolve([node.args, node.kwargs])
 
-        name, drawn = self.names[node], torch.get_rng_state()
-        if repeated.computes_with_batch(target, self._resolve([node.args, node.kwargs])):
-            self._fail(node, self._of_samples(name, _plain(target)))
-            return
-        try:
+        def run(samples: int) -> Any:
+            def tensor(value: Any) -> Any:
+                if isinstance(value, Value):
+                    kinds = {DType.FLOAT: torch.float32, DType.INDEX: torch.int64, DType.BOOL: torch.bool}
+                    return torch.empty(value.dims(1), dtype=kinds[value.dtype])
+                return torch.from_numpy(np.array(value.of(samples))) if isinstance(value, Constant) else value
+
             arguments = self._resolve([node.args, node.kwargs], tensor)
             if of_one:
                 arguments[0] = repeated.of_one(target, arguments[0])
-            result = node.target(*arguments[0], **arguments[1])
+            return node.target(*arguments[0], **arguments[1])
+
+        name, drawn = self.names[node], torch.get_rng_state()
+        if repeated.computes_with_batch(target, operands):
+            self._fail(node, self._of_samples(name, _plain(target)))
+            return
+        several = any(constant.repeated for constant in _all(operands, Constant))
+        try:
+            result = run(1) if of_one else None
+            if several and not of_one and not any(map(is_batch, _all(operands, int))):
+                one = run(1)
+                result = one if repeated.same_for_all(torch, one, run(2)) else None
+            alike = result is not None
+            result = result if alike else run(BATCH)
         except Exception as error:
             self._fail(
                 node, UnsupportedError(name, _plain(target), f"it could not be evaluated ({_first_line(error)})", "")
@@ -431,7 +440,7 @@ class _Importer:
         if isinstance(result, tuple | list):
             self.known[node] = [Constant(f"{name}.{i}", _numpy(part)) for i, part in enumerate(result)]
         else:
-            self.known[node] = Constant(name, _numpy(result), of_one) if hasattr(result, "numpy") else result
+            self.known[node] = Constant(name, _numpy(result), alike) if hasattr(result, "numpy") else result
         self._record(name, target, Status.REWRITTEN, "constant, evaluated at compile time")
 
     def _import(self, node: Any, target: str, operands: Any) -> None:

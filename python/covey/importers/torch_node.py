@@ -57,7 +57,11 @@ class Constant:
     @property
     def of_all(self) -> npt.NDArray[Any]:
         """The array as the model has it, for the batch that stands for any."""
-        return np.tile(self.array, (BATCH, *(1,) * (self.array.ndim - 1))) if self.repeated else self.array
+        return self.of(BATCH)
+
+    def of(self, samples: int) -> npt.NDArray[Any]:
+        """The array as the model has it for so many samples."""
+        return np.tile(self.array, (samples, *(1,) * (self.array.ndim - 1))) if self.repeated else self.array
 
 
 def is_batch(size: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from covey.importers.doubts import value_of
 from covey.importers.layouts import Layout
+from covey.importers.onnx_node import BATCH
 from covey.ir import Shape, Value
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ def einsum(frame: Frame) -> None:
             batch.add(label)
             terms[index] = f"{label}{term[: value.place]}{more}{term[value.place + 1 :]}"
         inputs.append(name if value is None else node.scope.moved.get(value.name, value.name))
-    fixed = {
-        label for name, term in zip(node.inputs, terms, strict=True) if name in node.scope.constants for label in term
-    }
-    if len(batch) != 1 or not batch <= set(result) or (parts and batch & fixed):
+    for index, name in enumerate(node.inputs):
+        for label in batch & set(terms[index]) if name in node.scope.constants else ():
+            terms[index], inputs[index] = _of_one_sample(frame, index, terms[index], label)
+    if len(batch) != 1 or not batch <= set(result):
         raise frame.refused(f"its equation '{equation}' mixes the samples of a batch")
     (label,) = batch
     place = result.index(label)
@@ -51,6 +52,18 @@ def einsum(frame: Frame) -> None:
     frame.become(inputs, layout, equation=turned)
 
 
+def _of_one_sample(frame: Frame, index: int, term: str, label: str) -> tuple[str, str]:
+    """The term and name of a constant that repeats the same for each sample, for one of them."""
+    array, axis = frame.node.constant(index, "operand"), term.index(label)
+    first = array.take([0], axis)
+    samples = array.shape[axis] in (BATCH, frame.node.scope.exported_batch)
+    if frame.x.merged > 1 or term.count(label) > 1 or not samples or not (array == first).all():
+        raise frame.refused(f"the constant of its term '{term}' differs between the samples")
+    return term.replace(label, ""), frame.constant(first.squeeze(axis))
+
+
 def _merged(value: Value) -> tuple[int, Shape]:
     """What the batch is merged with, and where it stands among that."""
-    return value.at - value.first, value.shape[value.first : value.first + value.merged - 1] if value.merged > 1 else ()
+    if value.merged == 1:
+        return 0, ()
+    return value.at - value.first, value.shape[value.first : value.first + value.merged - 1]
