@@ -61,6 +61,10 @@ SAME: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
         @ x.view(-1, 3, 1, 5),
         (3, 5),
     ),
+    "rows of each sample by its number": (
+        lambda m, x: x * m.truths.expand(x.shape[0], 5)[torch.arange(x.shape[0])[:, None], torch.arange(5)][:, None],
+        (3, 5),
+    ),
     "a first row for each window": (
         lambda m, x: torch.cat((m.w[:1, None].expand(windows(x).shape[0], -1, -1), windows(x)), 1).view(-1, 2, 4, 5),
         (2, 3, 5),

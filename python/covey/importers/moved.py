@@ -369,39 +369,6 @@ def _split(frame: Frame) -> None:
     frame.become(inputs, *[frame.layout] * len(frame.node.outputs), **frame.keep(axis=frame.behind(axis)))
 
 
-def _arg_max(frame: Frame) -> None:
-    axis = frame.axis(int(frame.node.attribute("axis", 0)))
-    gone = int(not frame.node.flag("keepdims", 1) and axis < frame.layout.place)
-    source = frame.node.scope.moved[frame.x.name]
-    frame.become([source], frame.layout.shifted(-gone), **frame.keep(axis=frame.behind(axis)))
-
-
-def _softmax(frame: Frame) -> None:
-    node = frame.node
-    axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1))
-    last = frame.rank - 1
-    if frame.x.merged == 1:
-        if node.opset < 13 and axis not in (-1, last):
-            raise frame.refused(f"it runs over the axes from {axis} on")
-        axis = frame.behind(frame.axis(axis))
-    elif node.opset < 13 and axis not in (-1, last):
-        raise frame.refused(f"it runs over axis {axis}")
-    else:
-        axis = frame.behind(frame.axis(axis))
-    frame.become([node.scope.moved[frame.x.name]], frame.layout, axis=axis)
-
-
-def _normalization(frame: Frame) -> None:
-    """Over the last dimensions, which must lie behind the batch; scale and shift align with them."""
-    node = frame.node
-    axis = int(node.attribute("axis", -1))
-    place = axis + frame.rank if axis < 0 else axis
-    if place <= frame.x.place:
-        raise frame.refused(f"it runs over the axes from {axis} on")
-    inputs = [node.scope.moved[frame.x.name], *node.inputs[1:]]
-    frame.become(inputs, frame.layout, **frame.keep(axis=place - frame.rank))
-
-
 def _recurrent(frame: Frame) -> None:
     """[length, batch, size], as layout 0 has it; the states before and behind are [directions, batch, hidden]."""
     node = frame.node
@@ -497,7 +464,7 @@ _HANDLERS: dict[str, Callable[[Frame], None]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     **dict.fromkeys(_LENGTHS, _recurrent),
-    **dict.fromkeys(("ArgMax", "ArgMin"), _arg_max),
+    **dict.fromkeys(("ArgMax", "ArgMin"), rows.arg_max),
     **dict.fromkeys(merged.LAYERS, merged.of_images),
     **dict.fromkeys(rows.AXIS, rows.along_axis),
     "Attention": merged.attention,
@@ -509,14 +476,14 @@ _HANDLERS: dict[str, Callable[[Frame], None]] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "Gemm": _gemm,
-    "LayerNormalization": _normalization,
-    "LogSoftmax": _softmax,
+    "LayerNormalization": rows.normalization,
+    "LogSoftmax": rows.softmax,
     "MatMul": _matmul,
     "Pad": rows.pad,
-    "RMSNormalization": _normalization,
+    "RMSNormalization": rows.normalization,
     "Reshape": _reshape,
     "Slice": _slice,
-    "Softmax": _softmax,
+    "Softmax": rows.softmax,
     "Split": _split,
     "Squeeze": _squeeze,
     "Transpose": _transpose,

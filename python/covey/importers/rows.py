@@ -50,3 +50,36 @@ def pad(frame: Frame) -> None:
         frame.become([source], frame.layout, **frame.keep(pads=pads))
     else:
         frame.become([source, frame.constant(np.array(pads)), *node.inputs[2:3]], frame.layout, **frame.keep())
+
+
+def arg_max(frame: Frame) -> None:
+    axis = frame.axis(int(frame.node.attribute("axis", 0)))
+    gone = int(not frame.node.flag("keepdims", 1) and axis < frame.layout.place)
+    source = frame.node.scope.moved[frame.x.name]
+    frame.become([source], frame.layout.shifted(-gone), **frame.keep(axis=frame.behind(axis)))
+
+
+def softmax(frame: Frame) -> None:
+    node = frame.node
+    axis = int(node.attribute("axis", -1 if node.opset >= 13 else 1))
+    last = frame.rank - 1
+    if frame.x.merged == 1:
+        if node.opset < 13 and axis not in (-1, last):
+            raise frame.refused(f"it runs over the axes from {axis} on")
+        axis = frame.behind(frame.axis(axis))
+    elif node.opset < 13 and axis not in (-1, last):
+        raise frame.refused(f"it runs over axis {axis}")
+    else:
+        axis = frame.behind(frame.axis(axis))
+    frame.become([node.scope.moved[frame.x.name]], frame.layout, axis=axis)
+
+
+def normalization(frame: Frame) -> None:
+    """Over the last dimensions, which must lie behind the batch; scale and shift align with them."""
+    node = frame.node
+    axis = int(node.attribute("axis", -1))
+    place = axis + frame.rank if axis < 0 else axis
+    if place <= frame.x.place:
+        raise frame.refused(f"it runs over the axes from {axis} on")
+    inputs = [node.scope.moved[frame.x.name], *node.inputs[1:]]
+    frame.become(inputs, frame.layout, **frame.keep(axis=place - frame.rank))

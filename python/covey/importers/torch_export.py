@@ -424,8 +424,7 @@ class _Importer:
         try:
             result = run(1) if of_one else None
             if several and not of_one and not any(map(is_batch, _all(operands, int))):
-                one = run(1)
-                result = one if repeated.same_for_all(torch, one, run(2)) else None
+                result = repeated.same_for_all(torch, run)
             alike = result is not None
             result = result if alike else run(BATCH)
         except Exception as error:
