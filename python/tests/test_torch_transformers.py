@@ -257,6 +257,17 @@ def test_attention_of_windows_and_heads(case: str) -> None:
         agrees(Apply(lambda m, x: Windows()(x, keys)), image(3, 48))
 
 
+@pytest.mark.parametrize("windows", [1, 2])
+def test_attention_without_heads_under_what_is_computed(windows: int) -> None:
+    class Without(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            parts = x.reshape(-1, 3, 8)
+            bias = parts @ parts.transpose(1, 2)
+            return functional.scaled_dot_product_attention(parts, parts, parts, attn_mask=bias).reshape(x.shape)
+
+    agrees(Without(), image(3, windows * 24))
+
+
 AHEAD = torch.triu(torch.ones(4, 4, dtype=torch.bool), 1)
 
 

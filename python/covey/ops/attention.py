@@ -246,6 +246,8 @@ def _attention_aten(node: TorchNode) -> None:
     # Without heads: as of one.
     one = np.array([1])
     of_one = [node.apply("Unsqueeze", operand, one, suffix=f"operand{i}") for i, operand in enumerate(operands)]
+    if isinstance(mask, Value):
+        mask = node.apply("Unsqueeze", mask, one, suffix="mask")
     result = node.apply("Attention", *of_one, mask, suffix="of_one_head", **options, **scale)
     node.give("Squeeze", result, one)
 
