@@ -107,13 +107,9 @@ impl Format {
             return Err(Unread::Damaged(self.corrupted(path, "it does not begin as one")));
         }
         if number(8) != self.version {
-            return Err(Unread::Damaged(format!(
-                "state file {} has format version {} and this release reads {}: {}",
-                shown(path),
-                number(8),
-                self.version,
-                self.way_out
-            )));
+            // Another release reads it: no deletion takes it for damaged.
+            let problem = format!("it has format version {} and this release reads {}", number(8), self.version);
+            return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, problem).into());
         }
         if number(12) > MAX_HEAD {
             return Err(Unread::Damaged(self.corrupted(path, "its head is too long")));
