@@ -105,6 +105,9 @@ pub(crate) struct Writing {
     file: Writer,
 }
 
+/// A file's head, or what is wrong with the file.
+type ReadHead = Result<Head, String>;
+
 impl DataSetStore {
     /// Those in a party's state folder.
     pub fn new(state: &Path) -> Self {
@@ -284,7 +287,7 @@ impl DataSetStore {
     }
 
     /// All files, each with its head or what is wrong with it.
-    fn files(&self) -> Result<Vec<(PathBuf, Result<Head, String>)>, String> {
+    fn files(&self) -> Result<Vec<(PathBuf, ReadHead)>, String> {
         let paths = files::list(&self.folder, SUFFIX).map_err(|error| files::unlisted(&self.folder, &error))?;
         let head = |path: &Path| {
             let (head, ..) = FORMAT.open::<Head>(path)?;
