@@ -11,7 +11,7 @@ use covey_transport::{Fingerprint, Identity, TransportError};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::{MAX_NAME, is_name};
+use crate::{is_name, name_rule};
 
 /// How long to wait for a peer, unless the file says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -178,9 +178,7 @@ impl ConfigFile {
     pub fn name(&self, key: &str, name: String) -> Result<String, ConfigError> {
         match is_name(&name) {
             true => Ok(name),
-            false => {
-                Err(self.refuse(key, &format!("a name has 1 to {MAX_NAME} printable characters, and not blanks alone")))
-            }
+            false => Err(self.refuse(key, &name_rule())),
         }
     }
 

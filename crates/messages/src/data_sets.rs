@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Hex, Key, MAX_NAME, Run, is_name, one_line};
+use crate::{Hex, Key, Run, is_name, name_rule, one_line};
 
 /// Most rows of a data set, and of all that a session attaches: rows are named by numbers of 32 bits.
 pub const MAX_ROWS: u32 = 1 << 31;
@@ -11,24 +11,6 @@ pub const MAX_ROWS: u32 = 1 << 31;
 pub const MAX_DATA_SETS: usize = 64;
 /// What stands between an owner's key and the name of its data set where both are written, and so in no name.
 pub const OWNER_ENDS: char = '/';
-/// That a data set may be called so.
-///
-/// # Errors
-/// Which rule the name breaks, in one line.
-pub fn check_data_set_name(name: &str) -> Result<(), String> {
-    let shown = one_line(name);
-    if !is_name(name) {
-        let rule = format!("a name has 1 to {MAX_NAME} printable characters, and not blanks alone");
-        return Err(format!("a data set called '{shown}': {rule}; choose another"));
-    }
-    match name.contains(OWNER_ENDS) {
-        false => Ok(()),
-        true => Err(format!(
-            "a data set called '{shown}': '{OWNER_ENDS}' stands between an owner's key and a name; choose a name without it"
-        )),
-    }
-}
-
 /// Most row numbers of a request.
 pub const MAX_NAMED: usize = 1 << 20;
 /// Most data sets that a party tells of in one answer.
@@ -111,9 +93,27 @@ pub struct DataSetUse {
     pub bytes: u64,
 }
 
+/// That a data set may be called so.
+///
+/// # Errors
+/// Which rule the name breaks, in one line.
+pub fn check_data_set_name(name: &str) -> Result<(), String> {
+    let shown = one_line(name);
+    if !is_name(name) {
+        return Err(format!("a data set called '{shown}': {}; choose another", name_rule()));
+    }
+    match name.contains(OWNER_ENDS) {
+        false => Ok(()),
+        true => Err(format!(
+            "a data set called '{shown}': '{OWNER_ENDS}' stands between an owner's key and a name; choose a name without it"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MAX_NAME;
 
     #[test]
     fn a_name_that_is_refused_hears_which_rule_it_breaks() {

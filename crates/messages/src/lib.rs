@@ -115,6 +115,11 @@ pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(600).collect()
 }
 
+/// What a name must be, for those whose name is not ([`is_name`]).
+pub fn name_rule() -> String {
+    format!("a name has 1 to {MAX_NAME} printable characters, and not blanks alone")
+}
+
 /// Whether `name` can stand in one-line messages.
 pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control) && !name.trim().is_empty()

@@ -11,6 +11,7 @@ from covey.errors import DoesNotFitError
 from covey.ir import Graph
 from covey.lowering import INPUT, Division, Lowering, Settings
 from covey.ops.affine import Affine
+from covey.ops.maximum import BEYOND
 from covey.passes.truncation_placement import place_truncations
 
 
@@ -138,7 +139,7 @@ def _beyond_all_rings(graph: Graph, name: str) -> float | None:
             affine = [node.op.factor, node.op.summand] if isinstance(node.op, Affine) else []
             constants = [graph.parameters[each].ravel() for each in node.inputs if each in graph.parameters]
             together = np.concatenate([affine, *constants])
-            if (huge := np.abs(together) >= 2.0**64).any():
+            if (huge := np.abs(together) >= BEYOND).any():
                 return float(together[huge][0])
     return None
 

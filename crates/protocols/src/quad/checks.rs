@@ -425,7 +425,7 @@ vectorised! {
     }
 }
 
-fn sum<W: Word>(a: &[W], b: &[W]) -> Buffer<W> {
+pub(super) fn sum<W: Word>(a: &[W], b: &[W]) -> Buffer<W> {
     let mut out = Buffer::stale(a.len());
     elementwise::add(&mut out, a, b);
     out

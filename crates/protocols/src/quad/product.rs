@@ -11,7 +11,7 @@ use covey_kernels::{Buffer, elementwise};
 use covey_ring::{Ring, Word, wire};
 
 use super::audit::{Audited, Beside, Site, masked_messages, masked_openings, verification_values};
-use super::checks::TileChecks;
+use super::checks::{TileChecks, sum};
 use super::fused::{of_the_other, received};
 use super::share::Role;
 use crate::machine::{Inbox, Layout, Outbox, Step};
@@ -48,12 +48,6 @@ impl<W: Word> Product<W> {
         let (ring, len) = (site.ring, site.len);
         Product { inner, aside, ring, len, folded, masks: Default::default(), message: Buffer::new() }
     }
-}
-
-fn sum<W: Word>(a: &[W], b: &[W]) -> Buffer<W> {
-    let mut sum = Buffer::stale(a.len());
-    elementwise::add(&mut sum, a, b);
-    sum
 }
 
 impl<W: Word> Audited for Product<W> {
