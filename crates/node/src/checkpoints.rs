@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use covey_messages::{Checkpoint, Hex, RingMessage, one_line};
+use covey_messages::{Checkpoint, Hex, RingMessage};
 use covey_program::Program;
 use covey_protocols::any_party::AnyParty;
 use covey_ring::{Ring, Tensor, Word};
@@ -115,7 +115,7 @@ impl CheckpointStore {
             files::put_in_place(writer.finish()?, &path)
         };
         write().map_err(|error: std::io::Error| {
-            format!("cannot write {}: {}", path.display(), files::unwritten(&error))
+            format!("cannot write {}: {}", files::shown(&path), files::unwritten(&error))
         })?;
         self.make_room(job, &checkpoint);
         Ok(())
@@ -173,7 +173,7 @@ impl CheckpointStore {
         self.erase(stored.into_iter().filter(|stored| applies(&stored.head)))?;
         for (path, _) in damaged.into_iter().filter(|(path, _)| may_be(path)) {
             remove(&path)?;
-            info!(path = one_line(&path.display().to_string()), "damaged checkpoint erased");
+            info!(path = files::shown(&path), "damaged checkpoint erased");
         }
         let left = kept_back.into_iter().find(|(path, _)| may_be(path));
         left.map_or(Ok(()), |(_, problem)| Err(problem))
@@ -265,7 +265,7 @@ fn prefix(job: &Job) -> String {
 }
 
 fn remove(path: &Path) -> Result<(), String> {
-    files::remove(path).map(drop).map_err(|error| format!("cannot remove {}: {error}", path.display()))
+    files::remove(path).map(drop).map_err(|error| format!("cannot remove {}: {error}", files::shown(path)))
 }
 
 #[cfg(test)]

@@ -235,7 +235,7 @@ impl DataSetStore {
         };
         let mut deleted = 0;
         for (path, owner) in found {
-            let gone = self.retire(&path).map_err(|error| format!("cannot remove {}: {error}", path.display()))?;
+            let gone = self.retire(&path).map_err(|error| format!("cannot remove {}: {error}", files::shown(&path)))?;
             deleted += u64::from(gone);
             if gone {
                 let by = asking.map_or("the operator", |client| &client.name);
@@ -382,7 +382,7 @@ impl Written {
         let path = room.store.path(&program, &data_set.name, &owner);
         room.store
             .replace(&path, file, &room)
-            .map_err(|error| format!("cannot write {}: {}", path.display(), files::unwritten(&error)))?;
+            .map_err(|error| format!("cannot write {}: {}", files::shown(&path), files::unwritten(&error)))?;
         info!(program = program.short(), owner, name = one_line(&data_set.name), rows = data_set.rows, "data set kept");
         Ok(())
     }

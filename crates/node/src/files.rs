@@ -15,6 +15,11 @@ const PARTIAL: [&str; 2] = [".partial-", ".tmp"];
 pub(crate) const OPEN_TO_OTHERS: &str =
     "other users of this machine can open its state folder: take that right away with chmod -R go-rwx";
 
+/// A file of the state folder as messages name it, in one line. The log's first line says where the state folder is.
+pub(crate) fn shown(path: &Path) -> String {
+    one_line(&covey_store::shown(path))
+}
+
 /// Whether other users of the machine may list, enter or change a folder.
 pub(crate) fn open_to_others(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
@@ -95,7 +100,8 @@ pub(crate) fn list(folder: &Path, suffix: &str) -> io::Result<Vec<PathBuf>> {
 /// Why nothing can be written in a state folder, and the way out.
 pub(crate) fn unwritable(state: &Path) -> Option<String> {
     let written = begin(state).and_then(|mut file| file.as_file_mut().write_all(b"."));
-    written.err().map(|error| format!("state folder {}: {}", state.display(), unwritten(&error)))
+    let name = || one_line(&state.file_name().unwrap_or_default().to_string_lossy());
+    written.err().map(|error| format!("state folder {}: {}", name(), unwritten(&error)))
 }
 
 /// What the system said of what was to be written in a state folder, and the way out.
@@ -117,8 +123,7 @@ pub(crate) fn is_there(path: &Path) -> Result<bool, String> {
 
 /// That a folder cannot be listed, and the way out.
 pub(crate) fn unlisted(folder: &Path, error: &io::Error) -> String {
-    let folder = one_line(&folder.display().to_string());
-    format!("the folder {folder} cannot be read: {error}; let the party's user read it, or restore it")
+    format!("the folder {} cannot be read: {error}; let the party's user read it, or restore it", shown(folder))
 }
 
 /// Gives a file a second name, as of one that was set apart, to be erased under it once another has taken its place. None if there is no

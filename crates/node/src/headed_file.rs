@@ -8,7 +8,6 @@ use std::io::{BufReader, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use covey_messages::one_line;
 use covey_ring::{Ring, Word, wire};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -54,7 +53,7 @@ impl Format {
 
     /// That a file does not verify.
     pub fn corrupted(self, path: &Path, what: &str) -> String {
-        format!("state file {} is corrupted ({what}): {}", shown(path), self.way_out)
+        format!("state file {} is corrupted ({what}): {}", files::shown(path), self.way_out)
     }
 
     /// That the system does not give a file.
@@ -64,7 +63,7 @@ impl Format {
             std::io::ErrorKind::PermissionDenied => "let the party's user read it".into(),
             _ => format!("restore it, or {}", self.way_out),
         };
-        format!("state file {} cannot be read: {error}; {way_out}", shown(path))
+        format!("state file {} cannot be read: {error}; {way_out}", files::shown(path))
     }
 
     /// Starts writing a file in `folder`.
@@ -264,8 +263,4 @@ impl Writer {
         self.file.as_file().sync_all()?;
         Ok(self.file)
     }
-}
-
-fn shown(path: &Path) -> String {
-    one_line(&path.display().to_string())
 }

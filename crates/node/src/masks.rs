@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use covey_messages::{Hex, ShareWeights, one_line};
+use covey_messages::{Hex, ShareWeights};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
@@ -62,10 +62,7 @@ impl MaskStore {
             Err(_) => return None,
         };
         let Some((head, seeds)) = parse(&bytes) else {
-            warn!(
-                "state file {} is corrupted or of another release: new masks are drawn",
-                one_line(&path.display().to_string())
-            );
+            warn!("state file {} is corrupted or of another release: new masks are drawn", files::shown(&path));
             return None;
         };
         let seeds = Arc::new(Zeroizing::new(seeds.to_vec()));
@@ -82,7 +79,7 @@ impl MaskStore {
         let path = self.file(program);
         match files::erase(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("cannot remove {}: {error}", path.display()))
+                Err(format!("cannot remove {}: {error}", files::shown(&path)))
             }
             _ => Ok(()),
         }
@@ -91,7 +88,7 @@ impl MaskStore {
     /// Keeps `masks` in place of others of the program.
     pub fn put(&self, weights: &ShareWeights, masks: &Masks) -> Result<(), String> {
         let path = self.file(&weights.program);
-        self.write(&path, weights, masks).map_err(|error| format!("cannot write {}: {error}", path.display()))
+        self.write(&path, weights, masks).map_err(|error| format!("cannot write {}: {error}", files::shown(&path)))
     }
 
     fn write(&self, path: &Path, weights: &ShareWeights, masks: &Masks) -> std::io::Result<()> {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
-use crate::files::is_there;
+use crate::files;
 use crate::offers::Refusal;
 use crate::turns::{Draw, Overtaken, Turns};
 
@@ -114,10 +114,10 @@ impl RunStore {
     /// The batches; none where there are none yet, unless the folder is to be made.
     pub fn open(&self, make: bool) -> Result<Option<Arc<Batches>>, String> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.is_none() && (make || is_there(&self.folder)?) {
+        if open.is_none() && (make || files::is_there(&self.folder)?) {
             let parent = self.folder.parent().unwrap_or(Path::new("."));
             let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
-            made.map_err(|error| format!("{}: cannot make it: {error}", parent.display()))?;
+            made.map_err(|error| format!("{}: cannot make it: {error}", files::shown(parent)))?;
             let (batches, problems) = Batches::open(&self.folder, &KIND).map_err(|error| error.to_string())?;
             problems.iter().for_each(|problem| warn!("{problem}"));
             *open = Some(Arc::new(batches));

@@ -139,7 +139,7 @@ impl Store {
     /// What is wrong with the file of a program that is not held; none where there is none.
     pub fn problem(&self, program: &Hex<32>) -> Option<String> {
         let path = self.damaged_file(program)?;
-        let again = || format!("state file {} was no weights when this party started: restart it", path.display());
+        let again = || format!("state file {} was no weights when this party started: restart it", files::shown(&path));
         Some(read_head(&path).err().unwrap_or_else(again))
     }
 

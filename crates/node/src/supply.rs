@@ -48,7 +48,7 @@ impl Stores {
             return Ok(None);
         }
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
-        made.map_err(|error| format!("{}: cannot make it: {error}", self.folder.display()))?;
+        made.map_err(|error| format!("{}: cannot make it: {error}", files::shown(&self.folder)))?;
         let (stock, problems) = DiskStock::open(&place, role).map_err(|error| error.to_string())?;
         problems.iter().for_each(|problem| warn!("{problem}"));
         let stock = Arc::new(stock);

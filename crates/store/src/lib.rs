@@ -12,7 +12,7 @@ mod secret;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use zeroize::Zeroizing;
 
@@ -27,7 +27,7 @@ pub use secret::wipe;
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {detail}")]
 pub struct StoreError {
-    /// Which.
+    /// Which, as [`shown`] names it.
     pub path: String,
     /// What is wrong with it.
     pub detail: String,
@@ -46,9 +46,16 @@ pub type BatchName = [u8; 16];
 pub(crate) const UNFINISHED: &str = "new";
 const LOCK: &str = "lock";
 
+/// How errors name a file or folder: by its name and that of the folder it lies in. Clients and peers of a party hear them, and need not
+/// know where its state folder is.
+pub fn shown(path: &Path) -> String {
+    let names: Vec<_> = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+    names[names.len().saturating_sub(2)..].iter().collect::<PathBuf>().display().to_string()
+}
+
 /// The error about the file at `path`.
 pub fn refuse(path: &Path, detail: impl Into<String>) -> StoreError {
-    StoreError { path: path.display().to_string(), detail: detail.into() }
+    StoreError { path: shown(path), detail: detail.into() }
 }
 
 /// The same for what the operating system says.
@@ -203,4 +210,18 @@ fn parse(name: &str) -> Option<BatchName> {
         *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
     }
     Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_a_file_by_its_last_two_names() {
+        let path = Path::new("/srv/secret place/state/stored-runs/items.material");
+        assert_eq!(refuse(path, "is damaged").to_string(), "stored-runs/items.material: is damaged");
+        for (path, expected) in [("/state", "state"), ("./state/a", "state/a"), ("a", "a"), ("/", "")] {
+            assert_eq!(shown(Path::new(path)), expected);
+        }
+    }
 }

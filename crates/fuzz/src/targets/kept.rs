@@ -49,7 +49,8 @@ fn run(folder: &Path, bytes: &[u8]) -> Result<(), String> {
     };
     write().map_err(|error| error.to_string())?;
     // A name that changes with its head's bytes makes no other outcome.
-    let read = read_kept(&place).map_err(|problem| problem.replace(&path.display().to_string(), "file")).map(drop);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let read = read_kept(&place).map_err(|problem| problem.replace(&*name, "file")).map(drop);
     std::fs::remove_file(&path).map_err(|error| error.to_string())?;
     read
 }

@@ -176,7 +176,13 @@ impl Cluster {
 
     /// Opens a session, which must fail, and gives the error's one line.
     pub fn refused(&self, model: &Model) -> String {
-        message(self.open(model).err().expect("a refusal"))
+        self.without_paths(message(self.open(model).err().expect("a refusal")))
+    }
+
+    /// What a client hears, which must not say where a party's state folder is.
+    pub fn without_paths(&self, told: String) -> String {
+        assert!(!told.contains(&*self.folder.path().to_string_lossy()), "{told}");
+        told
     }
 }
 

@@ -177,7 +177,12 @@ fn a_data_set_serves_its_owner_and_whom_it_names_and_no_one_once_it_is_deleted()
     let damaged = files(&cluster, 0).remove(0);
     std::fs::write(&damaged, b"rubbish").unwrap();
     let listed = covey_client::data_sets(&cluster.client("data")).remove(0).unwrap();
-    assert!(listed.data_sets.is_empty() && listed.problems[0].contains("is corrupted"), "{listed:?}");
+    let name = format!("data-sets/{}", damaged.file_name().unwrap().to_str().unwrap());
+    let told = cluster.without_paths(listed.problems.concat());
+    assert!(listed.data_sets.is_empty() && told.contains(&format!("{name} is corrupted")), "{listed:?}");
+    let refusal =
+        cluster.without_paths(message(open(&cluster, &model, "data").attach(&[called("second")]).unwrap_err()));
+    assert!(refusal.contains("no data set 'second'") && refusal.contains(&name), "{refusal}");
     let deleted = delete_data(&cluster.client("data"), hash, "second");
     assert!(deleted.into_iter().all(|answer| answer.unwrap().data_sets == 1));
     assert!(!damaged.exists());
@@ -186,9 +191,12 @@ fn a_data_set_serves_its_owner_and_whom_it_names_and_no_one_once_it_is_deleted()
     std::fs::remove_dir(folder).unwrap();
     std::fs::write(folder, b"").unwrap();
     let listed = covey_client::data_sets(&cluster.client("data")).remove(0).unwrap();
-    assert!(listed.problems[0].contains("data-sets cannot be read"), "{listed:?}");
-    let answers = delete_data(&cluster.client("data"), hash, "second");
-    assert!(answers[0].is_err() && answers[1..].iter().all(Result::is_ok));
+    let told = cluster.without_paths(listed.problems.concat());
+    assert!(told.contains("the folder state-alpha/data-sets cannot be read"), "{told}");
+    let mut answers = delete_data(&cluster.client("data"), hash, "second");
+    assert!(answers[1..].iter().all(Result::is_ok));
+    let refusal = cluster.without_paths(message(answers.remove(0).unwrap_err()));
+    assert!(refusal.contains("cannot remove data-sets/"), "{refusal}");
 }
 
 #[test]
