@@ -412,7 +412,9 @@ def test_a_full_disk_while_a_store_is_filled(command: Command, tmp_path: Path) -
         party = made.served.parties[0]
         limit_files(party.pid, 100_000)
         try:
-            command.refuses(*fill, saying="make room on the disk")
+            command.refuses(
+                *fill, saying="cannot write it: File too large (os error 27); raise the limit of file sizes"
+            )
         finally:
             limit_files(party.pid, -1)
         made.check_sound(command, tmp_path)

@@ -13,6 +13,7 @@ use covey_program::Program;
 use covey_protocols::any_party::AnyParty;
 use covey_ring::{Ring, Tensor, Word};
 use covey_runtime::CarriedShares;
+use covey_store::explained;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
@@ -114,9 +115,8 @@ impl CheckpointStore {
             }
             files::put_in_place(writer.finish()?, &path)
         };
-        write().map_err(|error: std::io::Error| {
-            format!("cannot write {}: {}", files::shown(&path), files::unwritten(&error))
-        })?;
+        write()
+            .map_err(|error: std::io::Error| format!("cannot write {}: {}", files::shown(&path), explained(&error)))?;
         self.make_room(job, &checkpoint);
         Ok(())
     }
@@ -265,7 +265,9 @@ fn prefix(job: &Job) -> String {
 }
 
 fn remove(path: &Path) -> Result<(), String> {
-    files::remove(path).map(drop).map_err(|error| format!("cannot remove {}: {error}", files::shown(path)))
+    files::remove(path)
+        .map(drop)
+        .map_err(|error| format!("cannot remove {}: {}", files::shown(path), explained(&error)))
 }
 
 #[cfg(test)]

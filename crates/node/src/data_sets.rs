@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use covey_messages::{
     DataSet, DataSetList, DataSetName, DataSetUse, Hex, Key, MAX_DATA_SETS, RingMessage, TOLD, one_line,
 };
+use covey_store::explained;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
@@ -235,7 +236,9 @@ impl DataSetStore {
         };
         let mut deleted = 0;
         for (path, owner) in found {
-            let gone = self.retire(&path).map_err(|error| format!("cannot remove {}: {error}", files::shown(&path)))?;
+            let gone = self
+                .retire(&path)
+                .map_err(|error| format!("cannot remove {}: {}", files::shown(&path), explained(&error)))?;
             deleted += u64::from(gone);
             if gone {
                 let by = asking.map_or("the operator", |client| &client.name);
@@ -382,7 +385,7 @@ impl Written {
         let path = room.store.path(&program, &data_set.name, &owner);
         room.store
             .replace(&path, file, &room)
-            .map_err(|error| format!("cannot write {}: {}", files::shown(&path), files::unwritten(&error)))?;
+            .map_err(|error| format!("cannot write {}: {}", files::shown(&path), explained(&error)))?;
         info!(program = program.short(), owner, name = one_line(&data_set.name), rows = data_set.rows, "data set kept");
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use covey_messages::{Hex, one_line};
+use covey_store::explained;
 use tempfile::NamedTempFile;
 
 /// How names of unfinished files begin, and began in earlier releases.
@@ -101,19 +102,7 @@ pub(crate) fn list(folder: &Path, suffix: &str) -> io::Result<Vec<PathBuf>> {
 pub(crate) fn unwritable(state: &Path) -> Option<String> {
     let written = begin(state).and_then(|mut file| file.as_file_mut().write_all(b"."));
     let name = || one_line(&state.file_name().unwrap_or_default().to_string_lossy());
-    written.err().map(|error| format!("state folder {}: {}", name(), unwritten(&error)))
-}
-
-/// What the system said of what was to be written in a state folder, and the way out.
-pub(crate) fn unwritten(error: &io::Error) -> String {
-    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    let way_out = match error.kind() {
-        StorageFull | QuotaExceeded => "; make room in its state folder",
-        ReadOnlyFilesystem => "; mount its state folder so that it can be written",
-        PermissionDenied => "; let the party's user write its state folder",
-        _ => "",
-    };
-    format!("{error}{way_out}")
+    written.err().map(|error| format!("state folder {}: {}", name(), explained(&error)))
 }
 
 /// Whether there is anything of this name. Where that cannot be told, it is an error and not nothing.
@@ -171,12 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_written_says_why_and_the_way_out() {
-        let said = |kind: io::ErrorKind| unwritten(&io::Error::from(kind));
-        assert!(said(io::ErrorKind::StorageFull).contains("make room"));
-        for kind in [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied, io::ErrorKind::NotFound] {
-            assert!(!said(kind).contains("make room"), "{kind}");
-        }
+    fn a_state_folder_that_cannot_be_written_is_named() {
         let folder = tempfile::TempDir::new().unwrap();
         assert_eq!(unwritable(folder.path()), None);
         let problem = unwritable(&folder.path().join("none")).unwrap();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use covey_messages::{Hex, ShareWeights};
+use covey_store::explained;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zeroize::Zeroizing;
@@ -79,7 +80,7 @@ impl MaskStore {
         let path = self.file(program);
         match files::erase(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("cannot remove {}: {error}", files::shown(&path)))
+                Err(format!("cannot remove {}: {}", files::shown(&path), explained(&error)))
             }
             _ => Ok(()),
         }
@@ -88,7 +89,8 @@ impl MaskStore {
     /// Keeps `masks` in place of others of the program.
     pub fn put(&self, weights: &ShareWeights, masks: &Masks) -> Result<(), String> {
         let path = self.file(&weights.program);
-        self.write(&path, weights, masks).map_err(|error| format!("cannot write {}: {error}", files::shown(&path)))
+        self.write(&path, weights, masks)
+            .map_err(|error| format!("cannot write {}: {}", files::shown(&path), explained(&error)))
     }
 
     fn write(&self, path: &Path, weights: &ShareWeights, masks: &Masks) -> std::io::Result<()> {

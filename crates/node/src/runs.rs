@@ -13,7 +13,7 @@ use covey_protocols::kind::{ProtocolKind, UnknownProtocol};
 use covey_protocols::randomness::DrawKeys;
 use covey_protocols::served::StoredRun;
 use covey_protocols::store::Material;
-use covey_store::{BatchName, Batches, Kind, Reserved, Stored};
+use covey_store::{BatchName, Batches, Kind, Reserved, Stored, explained};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 use zeroize::Zeroizing;
@@ -117,7 +117,7 @@ impl RunStore {
         if open.is_none() && (make || files::is_there(&self.folder)?) {
             let parent = self.folder.parent().unwrap_or(Path::new("."));
             let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
-            made.map_err(|error| format!("{}: cannot make it: {error}", files::shown(parent)))?;
+            made.map_err(|error| format!("{}: cannot make it: {}", files::shown(parent), explained(&error)))?;
             let (batches, problems) = Batches::open(&self.folder, &KIND).map_err(|error| error.to_string())?;
             problems.iter().for_each(|problem| warn!("{problem}"));
             *open = Some(Arc::new(batches));

@@ -18,12 +18,12 @@ use covey_protocols::kind::ServedProtocol;
 use covey_protocols::{Phase, ProtocolError};
 use covey_ring::{Ring, Tensor, Word, wire};
 use covey_runtime::{INPUTS, RowForm, RuntimeError};
+use covey_store::explained;
 use covey_transport::{Endpoint, Network, Session as Streams};
 use zeroize::Zeroizing;
 
 use crate::config::{AllowedClient, PartyConfig};
 use crate::data_sets::{DataSetStore, Head, Room, Rows, Writing};
-use crate::files;
 use crate::history::History;
 use crate::lanes::over;
 use crate::others::Others;
@@ -105,7 +105,7 @@ impl<'a> SharedData<'a> {
         let version = self.agree(control, history)?;
         let data_set = DataSet { name, owner: self.key, version, rows };
         let failed = |error: ProtocolError| over((self.streams, LISTED), &RuntimeError::Protocol(error));
-        let stuck = |error: std::io::Error| format!("it cannot store the data set: {}", files::unwritten(&error));
+        let stuck = |error: std::io::Error| format!("it cannot store the data set: {}", explained(&error));
         party.begin(Phase::Joint, inference).map_err(failed)?;
         party.enter(INPUTS, "inputs");
         let mut file: Option<Writing> = None;

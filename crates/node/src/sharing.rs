@@ -6,12 +6,12 @@ use covey_messages::{Hex, Key, MAX_CHUNK, Proceed, Reply, ShareWeights, payload_
 use covey_program::Program;
 use covey_protocols::kind::{ProtocolKind, UnknownProtocol};
 use covey_runtime::session::supports;
+use covey_store::explained;
 use covey_transport::Connection;
 use tracing::{info, warn};
 
 use crate::checkpoints::CheckpointStore;
 use crate::error::Failure;
-use crate::files;
 use crate::masks::MaskStore;
 use crate::serve::Party;
 use crate::state::{Head, Writer};
@@ -41,8 +41,7 @@ pub(crate) fn receive(party: &Party, connection: &mut Connection, upload: ShareW
     if party.records.admits(connection.name()) {
         info!(owner = connection.name(), program = %name, hash = upload.program.short(), role = upload.role, "receiving weights");
     }
-    let stuck =
-        |error: std::io::Error| Failure::refused(format!("it cannot store the weights: {}", files::unwritten(&error)));
+    let stuck = |error: std::io::Error| Failure::refused(format!("it cannot store the weights: {}", explained(&error)));
     let ring = program.ring().into();
     let head = Head {
         name,
@@ -160,7 +159,7 @@ fn receive_payload(
     receive_bytes(connection, total, pace, |chunk| {
         writer
             .write(chunk)
-            .map_err(|error| Failure::refused(format!("it cannot store the weights: {}", files::unwritten(&error))))
+            .map_err(|error| Failure::refused(format!("it cannot store the weights: {}", explained(&error))))
     })
 }
 

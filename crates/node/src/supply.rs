@@ -10,6 +10,7 @@ use covey_messages::{Hex, Key, Offer, STORE_STREAM, StoreMessage, StoreStatus};
 use covey_ot::Link;
 use covey_ot::stock::{BatchName, DiskStock, Portion, Reserved};
 use covey_protocols::cost::MATERIAL;
+use covey_store::explained;
 use covey_transport::{Endpoint, Network, Session as Streams};
 use tracing::{info, warn};
 
@@ -48,7 +49,7 @@ impl Stores {
             return Ok(None);
         }
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
-        made.map_err(|error| format!("{}: cannot make it: {error}", files::shown(&self.folder)))?;
+        made.map_err(|error| format!("{}: cannot make it: {}", files::shown(&self.folder), explained(&error)))?;
         let (stock, problems) = DiskStock::open(&place, role).map_err(|error| error.to_string())?;
         problems.iter().for_each(|problem| warn!("{problem}"));
         let stock = Arc::new(stock);

@@ -18,13 +18,13 @@ use covey_protocols::any_party::{AnyParty, AnyShare};
 use covey_protocols::served::{Part, Sharing};
 use covey_ring::{Word, wire};
 use covey_runtime::CarriedShares;
+use covey_store::explained;
 use covey_transport::{Endpoint, Network};
 use tracing::{info, warn};
 
 use crate::budget::{Charge, Memory};
 use crate::checkpoints::{CheckpointStore, Job};
 use crate::config::{AllowedClient, PartyConfig};
-use crate::files;
 use crate::headed_file::Payload;
 use crate::history::History;
 use crate::masks::MaskStore;
@@ -252,7 +252,7 @@ impl Serving<'_> {
 }
 
 fn stuck(error: std::io::Error) -> String {
-    format!("it cannot store the weights: {}", files::unwritten(&error))
+    format!("it cannot store the weights: {}", explained(&error))
 }
 
 /// The parameters that the shares become, in the order of the other program's values.

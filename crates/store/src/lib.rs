@@ -60,7 +60,20 @@ pub fn refuse(path: &Path, detail: impl Into<String>) -> StoreError {
 
 /// The same for what the operating system says.
 pub(crate) fn failed<'a>(path: &'a Path, what: &'a str) -> impl FnOnce(std::io::Error) -> StoreError + 'a {
-    move |error| refuse(path, format!("cannot {what}: {error}"))
+    move |error| refuse(path, format!("cannot {what}: {}", explained(&error)))
+}
+
+/// What the operating system says, and the way out where its cause is the disk or a right.
+pub fn explained(error: &std::io::Error) -> String {
+    use std::io::ErrorKind::{FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let way_out = match error.kind() {
+        StorageFull | QuotaExceeded => "; make room on the disk",
+        FileTooLarge => "; raise the limit of file sizes",
+        ReadOnlyFilesystem => "; mount the disk so that it can be written",
+        PermissionDenied => "; give the process's user the right to read and write there",
+        _ => "",
+    };
+    format!("{error}{way_out}")
 }
 
 /// A new file that only its owner may read; one that is there already is an error.
@@ -214,7 +227,25 @@ fn parse(name: &str) -> Option<BatchName> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
+
+    #[test]
+    fn a_full_disk_alone_is_to_be_made_room_on() {
+        let said = |kind: ErrorKind| failed(Path::new("items.material"), "write it")(kind.into()).to_string();
+        for full in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+            assert!(said(full).ends_with("; make room on the disk"), "{}", said(full));
+        }
+        for (kind, way_out) in [
+            (ErrorKind::FileTooLarge, "; raise the limit of file sizes"),
+            (ErrorKind::ReadOnlyFilesystem, "; mount the disk so that it can be written"),
+            (ErrorKind::PermissionDenied, "; give the process's user the right to read and write there"),
+            (ErrorKind::NotFound, "entity not found"),
+        ] {
+            assert!(said(kind).ends_with(way_out) && !said(kind).contains("make room"), "{}", said(kind));
+        }
+    }
 
     #[test]
     fn errors_name_a_file_by_its_last_two_names() {

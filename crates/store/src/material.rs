@@ -51,9 +51,6 @@ pub struct Contents<'a> {
     pub about: &'a [u8],
 }
 
-/// What fails where the disk is full, and the way out.
-const WRITE: &str = "write it (make room on the disk, or ask for less)";
-
 fn journal_path(path: &Path) -> PathBuf {
     path.with_extension("journal")
 }
@@ -66,7 +63,7 @@ impl Material {
     /// If there are such files already, they cannot be written, or `fill` brings another number of bytes.
     pub fn create(path: &Path, contents: &Contents, mut fill: impl FnMut(&mut Vec<u8>)) -> Result<()> {
         let Contents { kind, id, item, count, about } = *contents;
-        let fail = |what| failed(path, what);
+        let unwritten = || failed(path, "write it");
         let mut file = create_private(path)?;
         let mut header = Vec::with_capacity(HEADER + DIGEST);
         header.extend_from_slice(&MAGIC);
@@ -75,7 +72,7 @@ impl Material {
         [item, count, about.len() as u64].iter().for_each(|number| header.extend_from_slice(&number.to_le_bytes()));
         let check = digest(&id, u64::MAX, &[&header, about].concat());
         header.extend_from_slice(&check);
-        file.write_all(&header).and_then(|()| file.write_all(about)).map_err(fail(WRITE))?;
+        file.write_all(&header).and_then(|()| file.write_all(about)).map_err(unwritten())?;
         let (mut written, mut digests) = (0, Vec::new());
         let mut waiting = Zeroizing::new(Vec::new());
         loop {
@@ -85,7 +82,7 @@ impl Material {
             let whole = if last { waiting.len() } else { waiting.len() - waiting.len() % PART as usize };
             for part in waiting[..whole].chunks(PART as usize) {
                 digests.extend_from_slice(&digest(&id, digests.len() as u64 / DIGEST as u64, part));
-                file.write_all(part).map_err(fail(WRITE))?;
+                file.write_all(part).map_err(unwritten())?;
             }
             written += whole as u64;
             waiting.drain(..whole);
@@ -96,7 +93,7 @@ impl Material {
         if written != item * count {
             return Err(refuse(path, format!("{written} bytes brought for {count} items of {item}")));
         }
-        file.write_all(&digests).and_then(|()| file.sync_all()).map_err(fail(WRITE))?;
+        file.write_all(&digests).and_then(|()| file.sync_all()).map_err(unwritten())?;
         Journal::create(&journal_path(path), kind, id, count).map(|_| ())
     }
 
