@@ -47,7 +47,7 @@ pub struct Deleted {
     /// Data sets.
     #[serde(default)]
     pub data_sets: u64,
-    /// Batches of offline material that could not be read, of whatever program.
+    /// Batches of offline material that could not be used; where a party's operator asks for what is damaged, files and batches.
     #[serde(default)]
     pub damaged: u64,
 }

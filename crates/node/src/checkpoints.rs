@@ -70,7 +70,7 @@ struct Stored {
 #[derive(Default)]
 struct Found {
     stored: Vec<Stored>,
-    /// They serve nobody, and of which program they are is unknown.
+    /// They serve nobody. Whose they are their names alone say.
     damaged: Vec<(PathBuf, String)>,
     /// What the system does not give: files, or the folder.
     kept_back: Vec<(PathBuf, String)>,
@@ -129,7 +129,9 @@ impl CheckpointStore {
         party: &AnyParty<W>,
         program: &Program,
     ) -> Result<CarriedShares<AnyParty<W>>, String> {
-        let path = self.path(job, checkpoint);
+        // Earlier releases gave files other names.
+        let found = self.stored(|head| (&head.job, &head.checkpoint) == (job, checkpoint)).pop();
+        let path = found.map_or_else(|| self.path(job, checkpoint), |stored| stored.path);
         let (head, mut payload) = FORMAT.open_whole::<Head>(&path)?;
         if (&head.job, &head.checkpoint) != (job, checkpoint) {
             return Err(FORMAT.corrupted(&path, "it has the name of another"));
@@ -149,16 +151,24 @@ impl CheckpointStore {
 
     /// Erases all checkpoints of a job but those of `spared`.
     pub fn forget(&self, job: &Job, spared: Option<&Checkpoint>) -> Result<(), String> {
-        let prefix = prefix(job);
         let spared_path = spared.map(|checkpoint| self.path(job, checkpoint));
-        let named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
-        let may_be = |path: &Path| path == self.folder || (named(path) && Some(path) != spared_path.as_deref());
-        self.erase_all(|head| head.job == *job && Some(&head.checkpoint) != spared, may_be)
+        let named = |path: &Path| begins(path, &prefix(job)) && Some(path) != spared_path.as_deref();
+        self.erase_all(|head| head.job == *job && Some(&head.checkpoint) != spared, named)
     }
 
-    /// Erases the checkpoints of all jobs of a program that began with weights of one of `versions`.
+    /// Erases the checkpoints of all jobs of a program that began with weights of one of `versions`, and what is damaged of the program,
+    /// whatever it began with.
     pub fn delete(&self, program: &Hex<32>, versions: impl Fn(&Hex<16>) -> bool) -> Result<(), String> {
-        self.erase_all(|head| head.job.program == *program && versions(&head.job.weights_version), |_| true)
+        let applies = |head: &Head| head.job.program == *program && versions(&head.job.weights_version);
+        self.erase_all(applies, |path| begins(path, &program_prefix(program)))
+    }
+
+    /// Erases the damaged files of all owners; how many there were.
+    pub fn delete_damaged(&self) -> Result<u64, String> {
+        let Found { damaged, kept_back, .. } = self.find();
+        damaged.iter().try_for_each(|(path, _)| remove(path))?;
+        let unlisted = kept_back.into_iter().find(|(path, _)| *path == self.folder);
+        unlisted.map_or(Ok(damaged.len() as u64), |(_, problem)| Err(problem))
     }
 
     /// What cannot be read.
@@ -167,15 +177,20 @@ impl CheckpointStore {
         damaged.into_iter().chain(kept_back).map(|(_, problem)| problem).collect()
     }
 
-    /// Erases those, and what is damaged and `may_be` one of them. Fails where others may be left.
-    fn erase_all(&self, applies: impl Fn(&Head) -> bool, may_be: impl Fn(&Path) -> bool) -> Result<(), String> {
+    /// Erases those to which this `applies`, and of what is damaged those that are `named` so: others may be anybody's. Fails where some may
+    /// be left.
+    fn erase_all(&self, applies: impl Fn(&Head) -> bool, named: impl Fn(&Path) -> bool) -> Result<(), String> {
         let Found { stored, damaged, kept_back } = self.find();
         self.erase(stored.into_iter().filter(|stored| applies(&stored.head)))?;
-        for (path, _) in damaged.into_iter().filter(|(path, _)| may_be(path)) {
-            remove(&path)?;
-            info!(path = files::shown(&path), "damaged checkpoint erased");
+        for (path, problem) in damaged {
+            if named(&path) {
+                remove(&path)?;
+                info!(path = files::shown(&path), "damaged checkpoint erased");
+            } else {
+                self.say(problem);
+            }
         }
-        let left = kept_back.into_iter().find(|(path, _)| may_be(path));
+        let left = kept_back.into_iter().find(|(path, _)| *path == self.folder || named(path));
         left.map_or(Ok(()), |(_, problem)| Err(problem))
     }
 
@@ -222,15 +237,18 @@ impl CheckpointStore {
     /// The files whose head reads and is one of those; others are left alone, and said once.
     fn stored(&self, applies: impl Fn(&Head) -> bool) -> Vec<Stored> {
         let Found { mut stored, damaged, kept_back } = self.find();
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, problem) in damaged.into_iter().chain(kept_back) {
-            if !said.contains(&problem) {
-                warn!("{problem}");
-                said.insert(problem);
-            }
-        }
+        damaged.into_iter().chain(kept_back).for_each(|(_, problem)| self.say(problem));
         stored.retain(|stored| applies(&stored.head));
         stored
+    }
+
+    /// Writes to the log what cannot be read, once.
+    fn say(&self, problem: String) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if !said.contains(&problem) {
+            warn!("{problem}");
+            said.insert(problem);
+        }
     }
 
     fn find(&self) -> Found {
@@ -261,13 +279,20 @@ impl CheckpointStore {
 /// What the names of a job's files begin with. Of clients that choose the same name for a job, each has its own files.
 fn prefix(job: &Job) -> String {
     let owner = blake3::hash(format!("{}\0{}\0{}", job.client, job.program, job.role).as_bytes()).to_hex();
-    format!("{}-{}-", job.name, &owner[..16])
+    format!("{}{}-{}-", program_prefix(&job.program), job.name, &owner[..16])
+}
+
+/// What the names of a program's files begin with.
+fn program_prefix(program: &Hex<32>) -> String {
+    format!("{program}-")
+}
+
+fn begins(path: &Path, prefix: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
 }
 
 fn remove(path: &Path) -> Result<(), String> {
-    files::remove(path)
-        .map(drop)
-        .map_err(|error| format!("cannot remove {}: {}", files::shown(path), explained(&error)))
+    files::remove(path).map(drop).map_err(|error| files::unremoved(path, &error))
 }
 
 #[cfg(test)]
@@ -352,7 +377,7 @@ mod tests {
         assert!((1..=5).all(|name| store.of(&job(name)).is_empty()) && store.bytes(&Hex([1; 32])) == 0);
     }
 
-    /// What is damaged serves nobody and may be of any program: it goes with each deletion. What is kept back is no success.
+    /// What is damaged serves nobody: it goes with what its name says. What is kept back is no success.
     #[test]
     fn a_deletion_leaves_nothing_that_cannot_be_read_or_says_so() {
         let folder = tempfile::TempDir::new().unwrap();
@@ -374,9 +399,21 @@ mod tests {
             delete(&store).unwrap();
             assert_eq!(files::list(&store.folder, SUFFIX).unwrap().len(), 0);
         }
-        // A folder of that name is no file that the system reads.
+        // What is another program's, or nobody's by its name, stays, and is said.
+        let other = Job { program: Hex([9; 32]), ..job(1) };
+        keep(&store, &other, at(10, 1));
+        let left = [store.path(&other, &at(10, 1)), store.folder.join(format!("old.{SUFFIX}"))];
+        left.iter().for_each(|path| fs::write(path, b"damaged").unwrap());
+        deletions.iter().for_each(|delete| delete(&store).unwrap());
+        assert!(left.iter().all(|path| path.exists()));
+        assert_eq!((store.problems().len(), store.said.lock().unwrap().len()), (2, 3));
+        store.delete(&other.program, |_| false).unwrap();
+        assert_eq!(left.each_ref().map(|path| path.exists()), [false, true]);
         keep(&store, &job(1), at(10, 1));
-        fs::create_dir(store.folder.join(format!("0.{SUFFIX}"))).unwrap();
+        assert_eq!((store.delete_damaged(), store.delete_damaged()), (Ok(1), Ok(0)));
+        assert!(!left[1].exists() && runs(&store, &job(1)) == [10]);
+        // A folder of that name is no file that the system reads.
+        fs::create_dir(store.folder.join(format!("{}0.{SUFFIX}", program_prefix(&program)))).unwrap();
         store.forget(&job(1), None).unwrap();
         assert!(store.delete(&program, |_| true).unwrap_err().contains("cannot be read"));
         assert!(store.of(&job(1)).is_empty());

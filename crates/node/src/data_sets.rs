@@ -236,9 +236,7 @@ impl DataSetStore {
         };
         let mut deleted = 0;
         for (path, owner) in found {
-            let gone = self
-                .retire(&path)
-                .map_err(|error| format!("cannot remove {}: {}", files::shown(&path), explained(&error)))?;
+            let gone = self.retire(&path).map_err(|error| files::unremoved(&path, &error))?;
             deleted += u64::from(gone);
             if gone {
                 let by = asking.map_or("the operator", |client| &client.name);
@@ -252,6 +250,20 @@ impl DataSetStore {
                 one_line(name)
             )),
         }
+    }
+
+    /// Deletes the damaged files of all owners; how many there were.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn delete_damaged(&self) -> Result<u64, String> {
+        let mut deleted = 0;
+        for path in files::list(&self.folder, SUFFIX).map_err(|error| files::unlisted(&self.folder, &error))? {
+            if matches!(FORMAT.try_open::<Head>(&path), Ok(Err(_))) {
+                deleted += u64::from(self.retire(&path).map_err(|error| files::unremoved(&path, &error))?);
+            }
+        }
+        Ok(deleted)
     }
 
     /// What there is of data sets, by name, and what cannot be read.

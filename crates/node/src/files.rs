@@ -115,6 +115,11 @@ pub(crate) fn unlisted(folder: &Path, error: &io::Error) -> String {
     format!("the folder {} cannot be read: {error}; let the party's user read it, or restore it", shown(folder))
 }
 
+/// That a file cannot be removed, and the way out.
+pub(crate) fn unremoved(path: &Path, error: &io::Error) -> String {
+    format!("cannot remove {}: {}", shown(path), explained(error))
+}
+
 /// Gives a file a second name, as of one that was set apart, to be erased under it once another has taken its place. None if there is no
 /// such file.
 pub(crate) fn also_apart(path: &Path) -> io::Result<Option<PathBuf>> {

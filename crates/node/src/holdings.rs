@@ -192,6 +192,19 @@ impl Operator {
         self.holdings.delete_store(program, |_| true)
     }
 
+    /// Deletes the damaged batches, checkpoints and data sets of all owners. Damaged weights go with their program.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn delete_damaged(&self) -> Result<Deleted, String> {
+        let Holdings { stores, runs, checkpoints, data_sets, .. } = &self.holdings;
+        // What fails in one leaves nothing in the others.
+        let counts =
+            [runs.delete_damaged(), stores.delete_damaged(), checkpoints.delete_damaged(), data_sets.delete_damaged()];
+        let damaged = counts.into_iter().sum::<Result<u64, String>>()?;
+        Ok(Deleted { damaged, ..Deleted::default() })
+    }
+
     /// Deletes a data set of a program, whoever shared it.
     ///
     /// # Errors

@@ -79,9 +79,7 @@ impl MaskStore {
     pub fn delete(&self, program: &Hex<32>) -> Result<(), String> {
         let path = self.file(program);
         match files::erase(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("cannot remove {}: {}", files::shown(&path), explained(&error)))
-            }
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(files::unremoved(&path, &error)),
             _ => Ok(()),
         }
     }

@@ -206,16 +206,16 @@ impl RunStore {
     /// Removes runs of this program between these parties that no session will use: of another version of the weights, or under other masks.
     pub fn retire(&self, purpose: &Purpose) {
         let Purpose { program, weights_version, masks, parties, .. } = purpose;
-        let stale = |stored: &Stored| {
-            About::of(stored).is_some_and(|About { purpose: of, .. }| {
+        let stale = |about: Option<About>| {
+            about.is_some_and(|About { purpose: of, .. }| {
                 of.program == *program
                     && of.parties == *parties
                     && (of.weights_version, of.masks) != (*weights_version, *masks)
             })
         };
         match self.discard(stale) {
-            Ok(0) => {}
-            Ok(runs) => info!(
+            Ok((0, _)) => {}
+            Ok((runs, _)) => info!(
                 program = program.short(),
                 runs, "stored runs are removed: they are of weights that were shared or prepared anew since"
             ),
@@ -245,29 +245,41 @@ impl RunStore {
         batches.bytes(of_program)
     }
 
-    /// Removes and overwrites stored runs between parties that `with` names, all or those of one program; how many were left. Also batches
-    /// that cannot be read, which serve nobody and may be of any program; how many there were. What sessions set aside before stays theirs.
-    /// No run comes again: the keys of those made later derive from another batch's name, to which each party gave a random part.
+    /// Removes and overwrites stored runs between parties that `with` names, all or those of one program; how many were left, and how many
+    /// batches could not be used. A batch that no longer says its program is removed only where all are. What sessions set aside before stays
+    /// theirs. No run comes again: the keys of those made later derive from another batch's name, to which each party gave a random part.
     pub fn delete(&self, program: Option<&Hex<32>>, with: impl Fn(&Key) -> bool) -> Result<(u64, u64), String> {
-        let runs = self.discard(|stored| {
-            program.is_none_or(|program| is_of(stored, program))
-                && About::of(stored).is_none_or(|about| about.purpose.parties.iter().all(&with))
-        });
-        let damaged = self.open(false)?.map_or(Ok(0), |batches| batches.discard_damaged());
-        Ok((runs?, damaged.map_err(|problem| problem.to_string())?))
+        self.discard(|about| match about {
+            Some(About { purpose, .. }) => {
+                program.is_none_or(|program| purpose.program == *program) && purpose.parties.iter().all(&with)
+            }
+            None => program.is_none(),
+        })
+    }
+
+    /// Removes and overwrites all batches that cannot be used; how many there were.
+    pub fn delete_damaged(&self) -> Result<u64, String> {
+        let discarded = self.open(false)?.map_or(Ok(0), |batches| batches.discard_damaged(|_| true));
+        discarded.map_err(|problem| problem.to_string())
     }
 
     /// The same of the runs for one version of a program's weights. The name of a version is its owner's choice, and all clients hear it: another
     /// program's weights may have the same.
-    pub fn delete_of_version(&self, program: &Hex<32>, version: &Hex<16>) -> Result<u64, String> {
+    pub fn delete_of_version(&self, program: &Hex<32>, version: &Hex<16>) -> Result<(), String> {
         let is_of = |purpose: &Purpose| (&purpose.program, &purpose.weights_version) == (program, version);
-        self.discard(|stored| About::of(stored).is_some_and(|about| is_of(&about.purpose)))
+        self.discard(|about| about.is_some_and(|about| is_of(&about.purpose))).map(drop)
     }
 
-    fn discard(&self, which: impl Fn(&Stored) -> bool) -> Result<u64, String> {
-        let Some(batches) = self.open(false)? else { return Ok(0) };
-        let removed = batches.discard_all(which).map_err(|problem| problem.to_string())?;
-        Ok(removed.iter().map(|stored| stored.left[0]).sum())
+    /// Removes batches by what they say of their runs, those that cannot be used too; how many runs were left, and how many batches could
+    /// not be used.
+    fn discard(&self, which: impl Fn(Option<About>) -> bool) -> Result<(u64, u64), String> {
+        let Some(batches) = self.open(false)? else { return Ok((0, 0)) };
+        let said = |[about]: [Option<Zeroizing<Vec<u8>>>; 1]| which(about.and_then(|about| About::from_bytes(&about)));
+        // What fails in one leaves nothing in the other.
+        let (removed, damaged) =
+            (batches.discard_all(|stored| which(About::of(stored))), batches.discard_damaged(said));
+        let runs = removed.map_err(|problem| problem.to_string())?.iter().map(|stored| stored.left[0]).sum();
+        Ok((runs, damaged.map_err(|problem| problem.to_string())?))
     }
 
     /// What is wrong with batches that cannot be used.

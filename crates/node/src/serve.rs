@@ -118,7 +118,7 @@ pub(crate) fn serve_in(
     let monitor = party.config.metrics.map(|address| party.monitor(address)).transpose()?;
     if let Some(address) = listener.address() {
         let device = in_use().unwrap_or_else(|| "cpu".into());
-        // Messages, which others hear too, name files from there.
+        // Messages, which others hear too, do not say where it is.
         let state = std::path::absolute(&party.config.state).unwrap_or_else(|_| party.config.state.clone());
         info!(party = party.config.name, %address, programs = held, device, state = %state.display(), "listening");
         if files::open_to_others(&party.config.state) {

@@ -96,7 +96,7 @@ fn remove_namesakes(party: &Party, upload: &ShareWeights) -> Result<(), String> 
         party.masks.delete(&upload.program)?;
     }
     party.checkpoints.delete(&upload.program, |version| *version == upload.weights_version)?;
-    party.runs.delete_of_version(&upload.program, &upload.weights_version).map(drop)
+    party.runs.delete_of_version(&upload.program, &upload.weights_version)
 }
 
 /// Removes what was kept for the weights whose place `now` has taken, once it has: until then they serve. What stays serves nobody.

@@ -78,6 +78,16 @@ impl Stores {
         Ok((ots, damaged))
     }
 
+    /// Removes and overwrites all batches that cannot be used; how many there were.
+    pub fn delete_damaged(&self) -> Result<u64, String> {
+        let mut damaged = 0;
+        for (peer, role) in self.names()? {
+            let Some(stock) = self.open(&peer, role, false)? else { continue };
+            damaged += stock.discard_damaged().map_err(|error| error.to_string())?;
+        }
+        Ok(damaged)
+    }
+
     /// What is wrong with batches that cannot be used.
     pub fn damage(&self) -> Vec<String> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

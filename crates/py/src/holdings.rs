@@ -137,6 +137,16 @@ pub(crate) fn delete_data_in(py: Python<'_>, state: PathBuf, program: String, na
     })
 }
 
+/// Deletes in the state folder of a party that does not serve the damaged batches, checkpoints and data sets of all owners. Returns what was
+/// deleted as JSON.
+#[pyfunction]
+pub(crate) fn delete_damaged_in(py: Python<'_>, state: PathBuf) -> PyResult<String> {
+    detached(py, || {
+        let deleted = Operator::open(&state)?.delete_damaged();
+        Ok(serde_json::to_string(&deleted.map_err(Failure::new)?)?)
+    })
+}
+
 /// Deletes in the state folder of a party that does not serve: the `weights` of a program and the offline material for them, or the stored
 /// runs of a program, or all offline material. Returns what was deleted as JSON.
 #[pyfunction]

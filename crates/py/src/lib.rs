@@ -57,6 +57,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(holdings::delete_in, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::data_sets, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::delete_data, module)?)?;
+    module.add_function(wrap_pyfunction!(holdings::delete_damaged_in, module)?)?;
     module.add_function(wrap_pyfunction!(holdings::delete_data_in, module)?)?;
     module.add_function(wrap_pyfunction!(node::serve_party, module)?)?;
     module.add("KEY_EXCHANGE", covey_transport::key_exchange())?;

@@ -215,22 +215,21 @@ impl<const FILES: usize> Batches<FILES> {
         damaged.iter().map(|(_, problem)| problem.clone()).collect()
     }
 
-    /// Removes the batches that were found unusable when the folder was opened; how many there were.
+    /// Removes the batches that were found unusable when the folder was opened and to which this applies, by what goes with all items as
+    /// each file still says it; how many there were.
     ///
     /// # Errors
     /// The first, if files cannot be removed. All others are gone then.
-    pub fn discard_damaged(&self) -> Result<u64> {
+    pub fn discard_damaged(&self, applies: impl Fn([Option<Zeroizing<Vec<u8>>>; FILES]) -> bool) -> Result<u64> {
         let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut count, mut failed) = (0, None);
-        damaged.retain(|(place, _)| match remove(place) {
-            Ok(()) => {
-                count += 1;
-                false
+        damaged.retain(|(place, _)| {
+            if !applies(self.layout.files.map(|file| Material::about_as_said(&place.join(file)))) {
+                return true;
             }
-            Err(error) => {
-                failed.get_or_insert(error);
-                true
-            }
+            let removed = remove(place);
+            count += u64::from(removed.is_ok());
+            removed.map_err(|error| failed.get_or_insert(error)).is_err()
         });
         failed.map_or(Ok(count), Err)
     }

@@ -6,6 +6,7 @@
 //! digest of what follows its position, since that of the whole part verifies no more.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ use crate::{Journal, Kind, Result, create_private, failed, overwrite, refuse};
 const MAGIC: [u8; 8] = *b"COVEYMT1";
 /// Bytes of the header before its digest.
 const HEADER: usize = 8 + 8 + 32 + 3 * 8;
+
+/// More than what goes with all items ever has, in bytes.
+const MOST_ABOUT: u64 = 1 << 20;
 
 /// Digests of what is left of a part have this bit in their number.
 const REST: u64 = 1 << 63;
@@ -137,6 +141,18 @@ impl Material {
             journal.all_erased()?;
         }
         Ok(Material { body, journal, about, skipped: Vec::new(), parts: BTreeMap::new() })
+    }
+
+    /// What goes with all items of the file at `path`, as it says itself. Of a file that does not verify this may be wrong: it says whose the
+    /// file was, and serves nothing else.
+    pub(crate) fn about_as_said(path: &Path) -> Option<Zeroizing<Vec<u8>>> {
+        let mut file = File::open(path).ok()?;
+        let mut header = [0; HEADER + DIGEST];
+        file.read_exact(&mut header).ok()?;
+        let bytes = header[64..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        let mut about = Zeroizing::new(vec![0; bytes.filter(|bytes| *bytes <= MOST_ABOUT)? as usize]);
+        file.read_exact(&mut about).ok()?;
+        Some(about)
     }
 
     /// Its journal.

@@ -177,7 +177,7 @@ def _words(entry: dict[str, Any]) -> str:
             ("runs", "stored run(s)"),
             ("ots", "correlated OTs"),
             ("data_sets", "data set(s)"),
-            ("damaged", "damaged batch(es) of offline material"),
+            ("damaged", "damaged batch(es) or file(s)"),
         )
         if entry[kind]
     ]

@@ -140,29 +140,41 @@ def delete(
         Path | None, typer.Argument(metavar="[MODEL]", help="The .covey file whose stored runs go.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All stored runs, and all correlated OTs.")] = False,
+    damaged: Annotated[
+        bool,
+        typer.Option(
+            "--damaged", help="On a party's host: damaged offline material, checkpoints and data sets, of all owners."
+        ),
+    ] = False,
     config: EitherConfig = None,
     state: StateFolder = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete the parties' offline material, so that it cannot be recovered: of one program, or all of it.
+    """Delete the parties' offline material, so that it cannot be recovered: of one program, all, or what is damaged.
 
     On the host of a party that does not serve (party.toml or --state), its operator deletes what that party has.
     """
     from covey import _core
     from covey.model import load
 
-    if (model is None) != everything:
-        raise OptionError("name the program whose stored runs go, or give --all")
+    if sum((model is not None, everything, damaged)) != 1:
+        raise OptionError("name the program whose stored runs go, or give --all or --damaged")
     folder = holdings.folder_of(config, state)
+    if damaged and folder is None:
+        raise OptionError("--damaged is for a party's operator, on its host: give party.toml or --state")
     program = load(model).program if model is not None else None
-    what = f"the stored runs of '{program.name}'" if program is not None else "all stored runs and correlated OTs"
+    what = "what is damaged" if damaged else "all stored runs and correlated OTs"
+    if program is not None:
+        what = f"the stored runs of '{program.name}'"
     holdings.confirm(f"delete {what} at {'all parties' if folder is None else repr(str(folder))}", yes)
     wanted = program.hash if program is not None else None
     if folder is None:
         deleted = json.loads(_core.delete_store(os.fspath(config), wanted))  # type: ignore[arg-type]
     else:
-        deleted = [{"name": folder.name, **json.loads(_core.delete_in(os.fspath(folder), False, wanted))}]
+        place = os.fspath(folder)
+        gone = _core.delete_damaged_in(place) if damaged else _core.delete_in(place, False, wanted)
+        deleted = [{"name": folder.name, **json.loads(gone)}]
     holdings.report(deleted, as_json)
 
 

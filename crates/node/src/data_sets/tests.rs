@@ -157,6 +157,21 @@ fn what_cannot_be_read_is_deleted_by_its_owner_and_takes_room() {
     assert!(store.take_room(&program, "more", "hospital", (12, MIB)).is_err());
 }
 
+#[test]
+fn the_operator_deletes_what_is_damaged_and_nothing_else() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let store = DataSetStore::new(folder.path());
+    share(&store, ("hospital", 5), 1);
+    let kept = [("short", &b"COVEY"[..]), ("later", b"COVEYROW\x09\0\0\0\0\0\0\0")];
+    for (name, bytes) in kept {
+        fs::write(folder.path().join(FOLDER).join(format!("{name}.{SUFFIX}")), bytes).unwrap();
+    }
+    assert_eq!((store.delete_damaged(), store.delete_damaged()), (Ok(1), Ok(0)));
+    let (sound, problems) = store.heads();
+    // Another release reads the other.
+    assert!(sound.len() == 1 && problems.len() == 1 && problems[0].contains("later.rows"), "{problems:?}");
+}
+
 /// What cannot be overwritten is there when it is asked for again.
 #[test]
 fn a_deletion_that_failed_can_be_asked_for_again() {

@@ -256,24 +256,34 @@ fn the_keys_of_a_used_run_are_on_the_disk_no_more() {
 #[test]
 fn runs_of_one_program_stay_when_another_has_a_version_of_the_same_name() {
     let (_folder, store) = store(&[4]);
-    assert_eq!((store.delete_of_version(&Hex([9; 32]), &purpose().weights_version), left(&store)), (Ok(0), 4));
-    assert_eq!((store.delete_of_version(&purpose().program, &Hex([9; 16])), left(&store)), (Ok(0), 4));
-    assert_eq!(store.delete_of_version(&purpose().program, &purpose().weights_version), Ok(4));
+    assert_eq!((store.delete_of_version(&Hex([9; 32]), &purpose().weights_version), left(&store)), (Ok(()), 4));
+    assert_eq!((store.delete_of_version(&purpose().program, &Hex([9; 16])), left(&store)), (Ok(()), 4));
+    assert_eq!(store.delete_of_version(&purpose().program, &purpose().weights_version), Ok(()));
     assert_eq!(left(&store), 0);
 }
 
-/// They serve nobody, and of which program they are nobody knows: they hold masks all the same.
+/// It serves nobody, and holds masks all the same. Whose it is nobody may guess.
 #[test]
-fn a_batch_that_cannot_be_read_goes_with_the_runs_of_any_program() {
-    let (folder, store) = store(&[4, 5]);
+fn a_batch_that_cannot_be_used_goes_with_the_runs_of_its_program_alone() {
+    let (folder, store) = store(&[3, 4, 5]);
     drop(store);
     let place = folder.path().join("state").join(FOLDER);
-    let damaged = place.join("04".repeat(16));
-    std::fs::remove_file(damaged.join("items.journal")).unwrap();
+    let (said, unsaid) = (place.join("04".repeat(16)), place.join("03".repeat(16)));
+    std::fs::remove_file(said.join("items.journal")).unwrap();
+    std::fs::write(unsaid.join("items.material"), b"damaged").unwrap();
     let store = RunStore::new(&folder.path().join("state"));
-    assert_eq!(store.delete(Some(&Hex([9; 32])), |_| true), Ok((0, 1)));
-    assert!(!damaged.exists());
-    assert_eq!((left(&store), store.delete(Some(&Hex([1; 32])), |_| true)), (4, Ok((4, 0))));
+    let (program, other) = (Some(&Hex([1; 32])), Some(&Hex([9; 32])));
+    assert_eq!((store.delete(other, |_| true), store.damage().len(), left(&store)), (Ok((0, 0)), 2, 4));
+    assert_eq!((store.delete(program, |_| false), store.damage().len()), (Ok((0, 0)), 2), "with other parties");
+    assert_eq!((store.delete(program, |_| true), said.exists(), unsaid.exists()), (Ok((4, 1)), false, true));
+    assert!(store.damage()[0].contains(&"03".repeat(16)), "{:?}", store.damage());
+    assert_eq!((store.delete_damaged(), unsaid.exists()), (Ok(1), false));
+    assert_eq!((store.delete_damaged(), store.damage().len()), (Ok(0), 0));
+    // With all there is it goes as well.
+    std::fs::create_dir(&unsaid).unwrap();
+    drop(store);
+    let store = RunStore::new(&folder.path().join("state"));
+    assert_eq!((store.delete(None, |_| true), unsaid.exists()), (Ok((0, 1)), false));
     drop(store);
     // What is no folder is not nothing.
     std::fs::remove_dir_all(&place).unwrap();

@@ -294,6 +294,16 @@ fn an_operator_deletes_where_no_party_serves() {
     // A file that cannot be read, too.
     let file = files(&place).remove(0);
     std::fs::write(&file, b"damaged").unwrap();
+    // What is damaged and says of nobody whose it is stays until it is named.
+    let damaged = [place.join("checkpoints/old.checkpoint"), place.join("data-sets/old.rows")];
+    for path in &damaged {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, b"damaged").unwrap();
+    }
     let operator = Operator::open(&place).unwrap();
+    operator.delete_weights(&program).unwrap();
+    assert!(damaged.iter().all(|path| path.exists()));
+    assert_eq!(operator.delete_damaged().unwrap(), Deleted { damaged: 2, ..Deleted::default() });
+    assert!(!damaged.iter().any(|path| path.exists()) && files(&place).len() == 1);
     assert!(operator.delete_weights(&other.program.hash().into()).unwrap().weights && files(&place).is_empty());
 }

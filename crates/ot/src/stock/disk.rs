@@ -113,9 +113,17 @@ impl DiskStock {
         let Ok(_filling) = self.filling.try_lock() else {
             return Err(store::refuse(self.batches.place(), "it is being filled: try again later").into());
         };
-        let (removed, damaged) = (self.batches.discard_all(|_| true), self.batches.discard_damaged());
+        let (removed, damaged) = (self.batches.discard_all(|_| true), self.discard_damaged());
         let count = removed?.iter().flat_map(|stored| stored.left).sum();
         Ok((count, damaged?))
+    }
+
+    /// Removes the batches that cannot be used; how many there were.
+    ///
+    /// # Errors
+    /// If files cannot be removed.
+    pub fn discard_damaged(&self) -> Result<u64> {
+        Ok(self.batches.discard_damaged(|_| true)?)
     }
 
     /// Bytes that a fill of `wanted`, by sender, sends at most, by sending party: what it sends where there is no earlier batch to go on
