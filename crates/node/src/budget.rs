@@ -53,6 +53,8 @@ pub struct ClientBudget {
     pub runs: usize,
     /// Bytes of disk for its data sets.
     pub data: u64,
+    /// Bytes of disk for its checkpoints.
+    pub checkpoints: u64,
 }
 
 impl Default for PartyBudget {
@@ -64,7 +66,8 @@ impl Default for PartyBudget {
 
 impl Default for ClientBudget {
     fn default() -> Self {
-        ClientBudget { memory: None, queue: 64 * MIB, sessions: 8, runs: 1 << 16, data: 10_240 * MIB }
+        let disk = 10_240 * MIB;
+        ClientBudget { memory: None, queue: 64 * MIB, sessions: 8, runs: 1 << 16, data: disk, checkpoints: disk }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Checkpoints in a party's state folder: its shares of what a client's job carries from run to run, one file each (`headed_file`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use covey_messages::{Checkpoint, Hex, RingMessage};
@@ -28,6 +28,7 @@ pub(crate) const FORMAT: Format = Format {
     way_out: "remove it; the job goes on from its checkpoint before, if all parties have that",
 };
 
+const MIB: u64 = 1 << 20;
 /// Of each job a party keeps its last ones, so that one is left in common where a party dies before it has written the next.
 const LAST: usize = 2;
 /// Of a client's jobs for one program it keeps those that were written last.
@@ -81,12 +82,21 @@ pub(crate) struct CheckpointStore {
     folder: PathBuf,
     /// What was said of files that cannot be read.
     said: Mutex<HashSet<String>>,
+    /// Bytes of those that sessions are about to write, by client.
+    coming: Mutex<HashMap<String, u64>>,
+}
+
+/// Room that a session has for a checkpoint, until that is written. Dropped, it is free again.
+pub(crate) struct Room<'a> {
+    store: &'a CheckpointStore,
+    client: String,
+    bytes: u64,
 }
 
 impl CheckpointStore {
     /// Those in a party's state folder.
     pub fn new(state: &Path) -> Self {
-        CheckpointStore { folder: state.join(FOLDER), said: Mutex::default() }
+        CheckpointStore { folder: state.join(FOLDER), said: Mutex::default(), coming: Mutex::default() }
     }
 
     /// The checkpoints of a job.
@@ -94,10 +104,35 @@ impl CheckpointStore {
         self.stored(|head| head.job == *job).into_iter().map(|stored| stored.head.checkpoint).collect()
     }
 
-    /// Writes a checkpoint; of the job, and of the client's jobs, older ones make room.
+    /// Takes room for a checkpoint of `bytes` of a client that may have `most` in all, those included that its other sessions write.
+    /// Checkpoints in whose place it comes count no more.
+    pub fn take_room(&self, job: &Job, (bytes, most): (u64, u64)) -> Result<Room<'_>, String> {
+        let client = &job.client;
+        // No other session takes room meanwhile.
+        let mut coming = self.coming();
+        let former = self.former(job, None);
+        let stays = |stored: &Stored| former.iter().all(|former| former.path != stored.path);
+        let kept = self.stored(|head| head.job.client == *client);
+        let kept = kept.iter().filter(|stored| stays(stored)).map(Stored::bytes).fold(0, u64::saturating_add);
+        let taken = coming.entry(client.clone()).or_default();
+        let has = kept.saturating_add(*taken);
+        if has.saturating_add(bytes) > most {
+            return Err(format!(
+                "a checkpoint of {} MiB where '{client}' may have {} MiB of checkpoints and has {}: end other runs first, or have \
+                 `checkpoints_mb` of its [[client]] entry raised",
+                bytes.div_ceil(MIB),
+                most / MIB,
+                has.div_ceil(MIB)
+            ));
+        }
+        *taken += bytes;
+        Ok(Room { store: self, client: client.clone(), bytes })
+    }
+
+    /// Writes a checkpoint into the room that was taken for it; of the job, and of the client's jobs, older ones go.
     pub fn keep<W: Word>(
         &self,
-        job: &Job,
+        (job, _room): (&Job, Room),
         checkpoint: Checkpoint,
         shares: impl Iterator<Item = Vec<Tensor<W>>>,
         ring: Ring,
@@ -117,7 +152,9 @@ impl CheckpointStore {
         };
         write()
             .map_err(|error: std::io::Error| format!("cannot write {}: {}", files::shown(&path), explained(&error)))?;
-        self.make_room(job, &checkpoint);
+        if let Err(problem) = self.erase(self.former(job, Some(&checkpoint))) {
+            warn!("{problem}");
+        }
         Ok(())
     }
 
@@ -196,16 +233,15 @@ impl CheckpointStore {
 
     /// Bytes of the checkpoints of a program.
     pub fn bytes(&self, program: &Hex<32>) -> u64 {
-        let stored = self.stored(|head| head.job.program == *program);
-        stored.iter().filter_map(|stored| Some(fs::metadata(&stored.path).ok()?.len())).sum()
+        self.stored(|head| head.job.program == *program).iter().map(Stored::bytes).sum()
     }
 
-    /// Erases all but the last checkpoints of a job, of which `new` is one, and the client's other jobs that were written last.
-    fn make_room(&self, job: &Job, new: &Checkpoint) {
+    /// All but the last checkpoints of a job, of which `new`, or one to come, is one, and the client's other jobs that were written last.
+    fn former(&self, job: &Job, new: Option<&Checkpoint>) -> Vec<Stored> {
         let of_client = self.stored(|head| head.job.client == job.client && head.job.program == job.program);
         let (mut own, mut others): (Vec<Stored>, Vec<Stored>) =
             of_client.into_iter().partition(|stored| stored.head.job.name == job.name);
-        own.retain(|stored| stored.head.checkpoint != *new);
+        own.retain(|stored| Some(&stored.head.checkpoint) != new);
         own.sort_by_key(|stored| std::cmp::Reverse(stored.head.order));
         others.sort_by_key(|stored| std::cmp::Reverse(stored.written));
         let mut jobs: Vec<Hex<16>> = Vec::new();
@@ -216,9 +252,12 @@ impl CheckpointStore {
         }
         let kept = &jobs[..jobs.len().min(JOBS - 1)];
         others.retain(|stored| !kept.contains(&stored.head.job.name));
-        if let Err(problem) = self.erase(own.split_off(own.len().min(LAST - 1)).into_iter().chain(others)) {
-            warn!("{problem}");
-        }
+        own.split_off(own.len().min(LAST - 1)).into_iter().chain(others).collect()
+    }
+
+    fn coming(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        // It is whole between any two statements.
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn erase(&self, stored: impl IntoIterator<Item = Stored>) -> Result<(), String> {
@@ -276,6 +315,20 @@ impl CheckpointStore {
     }
 }
 
+impl Stored {
+    fn bytes(&self) -> u64 {
+        fs::metadata(&self.path).map_or(0, |about| about.len())
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        if let Some(taken) = self.store.coming().get_mut(&self.client) {
+            *taken -= self.bytes;
+        }
+    }
+}
+
 /// What the names of a job's files begin with. Of clients that choose the same name for a job, each has its own files.
 fn prefix(job: &Job) -> String {
     let owner = blake3::hash(format!("{}\0{}\0{}", job.client, job.program, job.role).as_bytes()).to_hex();
@@ -321,7 +374,8 @@ mod tests {
 
     fn keep(store: &CheckpointStore, job: &Job, checkpoint: Checkpoint) {
         let shares = [vec![Tensor::new([2, 3], (1..7).collect::<Vec<u64>>())], vec![Tensor::new([1], vec![9])]];
-        store.keep(job, checkpoint, shares.into_iter(), RING).unwrap();
+        let room = store.take_room(job, (1, MIB)).unwrap();
+        store.keep((job, room), checkpoint, shares.into_iter(), RING).unwrap();
     }
 
     fn runs(store: &CheckpointStore, job: &Job) -> Vec<u64> {
@@ -375,6 +429,34 @@ mod tests {
         assert!(!store.of(&job(5)).is_empty());
         store.delete(&Hex([1; 32]), |version| *version == Hex([2; 16])).unwrap();
         assert!((1..=5).all(|name| store.of(&job(name)).is_empty()) && store.bytes(&Hex([1; 32])) == 0);
+    }
+
+    #[test]
+    fn a_clients_checkpoints_take_the_room_that_it_may_have() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let store = CheckpointStore::new(folder.path());
+        let other_program = |name: u8| Job { program: Hex([9; 32]), ..job(name) };
+        let take = |job: &Job, bytes: u64| store.take_room(job, (bytes, MIB));
+        keep(&store, &job(1), at(10, 1));
+        let each = fs::metadata(store.path(&job(1), &at(10, 1))).unwrap().len();
+        assert!(take(&job(1), MIB - each).is_ok() && take(&other_program(1), MIB - each).is_ok());
+        let refusal = take(&other_program(1), MIB - each + 1).err().unwrap();
+        let expected =
+            "a checkpoint of 1 MiB where 'data' may have 1 MiB of checkpoints and has 1: end other runs first";
+        assert!(refusal.starts_with(expected), "{refusal}");
+        assert!(take(&Job { client: "other".into(), ..job(1) }, MIB).is_ok());
+        // Of two sessions the second has what the first leaves, until that has ended.
+        let first = take(&job(2), MIB / 2).unwrap();
+        assert!(take(&job(3), MIB / 2).is_err() && take(&job(3), MIB / 2 - each).is_ok());
+        drop(first);
+        assert!(take(&job(3), MIB / 2).is_ok());
+        // What goes once the new one is there counts no more: the last but one of the job, and the first of too many jobs.
+        keep(&store, &job(1), at(20, 2));
+        assert!(take(&job(1), MIB - each).is_ok() && take(&job(2), MIB - each).is_err());
+        for name in 2..=4 {
+            keep(&store, &job(name), at(10, name));
+        }
+        assert!(take(&job(5), MIB - 3 * each).is_ok() && take(&other_program(5), MIB - 3 * each).is_err());
     }
 
     /// What is damaged serves nobody: it goes with what its name says. What is kept back is no success.

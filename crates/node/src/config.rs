@@ -163,6 +163,7 @@ struct ClientTable {
     sessions: Option<usize>,
     runs: Option<usize>,
     data_mb: Option<u64>,
+    checkpoints_mb: Option<u64>,
 }
 
 impl PartyConfig {
@@ -342,6 +343,7 @@ fn clients(source: &ConfigFile, entries: Vec<ClientTable>) -> Result<Vec<Allowed
             sessions: sessions(source, &key("sessions"), entry.sessions)?.unwrap_or(usual.sessions),
             runs: entry.runs.unwrap_or(usual.runs),
             data: mebibytes(source, &key("data_mb"), entry.data_mb)?.unwrap_or(usual.data),
+            checkpoints: mebibytes(source, &key("checkpoints_mb"), entry.checkpoints_mb)?.unwrap_or(usual.checkpoints),
         };
         let name = source.name(&key("name"), entry.name)?;
         if !names.insert(name.clone()) {

@@ -236,7 +236,7 @@ impl Runs<'_> {
             role: self.streams.me(),
         };
         let mut history = History::new(&self.session);
-        let mut checkpoints = Checkpoints::new(self.checkpoints, self.streams, job);
+        let mut checkpoints = Checkpoints::new(self.checkpoints, self.streams, job, self.asking.budget.checkpoints);
         let mut shared_data = SharedData {
             store: self.data_sets,
             streams: self.streams,

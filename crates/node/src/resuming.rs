@@ -7,8 +7,9 @@
 
 use covey_messages::{Checkpoint, Hex, Resumed, Run, StoreMessage};
 use covey_program::Program;
-use covey_protocols::any_party::AnyParty;
-use covey_ring::Word;
+use covey_protocols::Shaped;
+use covey_protocols::any_party::{AnyParty, AnyShare};
+use covey_ring::{Word, wire};
 use covey_runtime::CarriedShares;
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::info;
@@ -23,14 +24,16 @@ pub(crate) struct Checkpoints<'a> {
     pub streams: &'a Streams,
     /// Of any name.
     pub job: Job,
+    /// Bytes of disk that the client's checkpoints may take.
+    most: u64,
     /// Runs of the sequence so far, and the samples of each.
     sequence: Option<(u64, usize)>,
 }
 
 impl<'a> Checkpoints<'a> {
     /// Those of a session in which nothing was asked for yet.
-    pub fn new(store: &'a CheckpointStore, streams: &'a Streams, job: Job) -> Self {
-        Checkpoints { store, streams, job, sequence: None }
+    pub fn new(store: &'a CheckpointStore, streams: &'a Streams, job: Job, most: u64) -> Self {
+        Checkpoints { store, streams, job, most, sequence: None }
     }
 
     /// A request was served.
@@ -53,6 +56,10 @@ impl<'a> Checkpoints<'a> {
             || format!("a checkpoint where '{}' carries nothing: ask after a run of a sequence", program.name());
         let (runs, batch) = self.sequence.ok_or_else(nothing)?;
         let shares = carried.shares(program).ok_or_else(nothing)?;
+        let components = shares.first().map_or(0, |share| party.components(share).len()) as u64;
+        let bytes = |share: &&AnyShare| wire::words_len(share.shape().iter().product(), program.ring()) as u64;
+        let bytes = shares.iter().map(bytes).sum::<u64>().saturating_mul(components);
+        let room = self.store.take_room(&self.of(job), (bytes, self.most))?;
         let nonce = Hex::random().map_err(|error| error.to_string())?;
         let asked = history.hash();
         self.others().tell(control, &StoreMessage::Keeping { job, runs, history: asked, nonce })?;
@@ -73,7 +80,7 @@ impl<'a> Checkpoints<'a> {
         }
         let checkpoint = Checkpoint { runs, batch, name: name_of(NAME, nonces) };
         let components = shares.into_iter().map(|share| party.components(share));
-        self.store.keep(&self.of(job), checkpoint, components, program.ring())?;
+        self.store.keep((&self.of(job), room), checkpoint, components, program.ring())?;
         history.add(&checkpoint);
         info!(program = self.job.program.short(), client = self.job.client, runs, "checkpoint kept");
         Ok(checkpoint)

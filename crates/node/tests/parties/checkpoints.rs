@@ -9,7 +9,7 @@ use covey_messages::{Hex, Resumed, SessionReply, SessionRequest};
 use covey_protocols::Options;
 use covey_protocols::kind::ProtocolKind::{self, Beaver, Quad, Trio};
 
-use crate::common::{Cluster, Model};
+use crate::common::{CLIENTS, Cluster, Model, message};
 use crate::sequences::{Clear, fading, numbers};
 use crate::stored_runs::Raw;
 
@@ -119,4 +119,27 @@ fn what_was_never_run_is_not_kept() {
     let refused = refusal(&mut raw, &cluster, asked);
     assert!(refused.contains("where 'fading' carries nothing"), "{refused}");
     assert!(cluster.roles().into_iter().all(|role| files(&cluster, role).is_empty()));
+}
+
+#[test]
+fn a_clients_checkpoints_take_the_room_that_it_may_have() {
+    let mut cluster = Cluster::of(Trio);
+    for role in cluster.roles() {
+        let text = cluster.party_toml(role, &CLIENTS) + "checkpoints_mb = 1\n";
+        cluster.write(&format!("{}.toml", cluster.names[role]), &text);
+        cluster.start_party(role);
+    }
+    let model = fading(false);
+    cluster.share(&model);
+    // Two words of 32 bits for each of 80,000 numbers.
+    let mut session = open(&cluster, &model, Trio);
+    session.infer_all(Joint, &[numbers(1, 20_000)], &mut |_| {}).unwrap();
+    session.keep(ONE).unwrap();
+    session.infer_next(&[numbers(2, 20_000)], &mut |_| {}).unwrap();
+    let refusal = message(session.keep(ONE).unwrap_err());
+    let expected = "a checkpoint of 1 MiB where 'data' may have 1 MiB of checkpoints and has 1: end other runs first";
+    assert!(refusal.contains(expected) && refusal.contains("`checkpoints_mb`"), "{refusal}");
+    drop(session);
+    assert!(cluster.roles().into_iter().all(|role| files(&cluster, role).len() == 1));
+    assert_eq!(open(&cluster, &model, Trio).resume(ONE).unwrap(), Resumption::From(1));
 }
