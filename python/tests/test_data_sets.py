@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,3 +156,27 @@ def test_bad_data_sets_are_named(command: Command, three: Parties, file: Path, j
             session.share_data("rows", {"labels": labels})
         with pytest.raises(covey.CoveyError, match="has shape"):
             session.share_data("rows", {**rows_of(session.program, samples, labels), "labels": labels[:, None, None]})
+
+
+def test_damaged_data_sets_are_warned_of(command: Command, three: Parties, file: Path) -> None:
+    client, party = ("--config", three.client_config), three.parties[1]
+    folder = party.config.parent / "state"
+    before = set(folder.glob("data-sets/*.rows"))
+    share(three, file, "damaged", slice(0, 5))
+    (rows,) = set(folder.glob("data-sets/*.rows")) - before
+    rows.write_bytes(b"rubbish" + rows.read_bytes()[7:])
+    named = f"state file data-sets/{rows.name} is corrupted (it does not begin as one): remove it, and have its owner"
+    listed = command.succeeds("data", "list", *client, "--json")
+    (warning,) = [line for line in listed.err.splitlines() if line.startswith("warning: ")]
+    assert warning.startswith(f"warning: beta: {named}") and str(folder) not in listed.err
+    kept = [entry for entry in json.loads(listed.out) if entry["data_set"]["name"] == "damaged"]
+    assert {entry["party"] for entry in kept} == {"alpha", "gamma"}
+    with pytest.warns(UserWarning, match=re.escape(f"beta: {named}")):
+        covey.Client(three.client_config).data_sets()
+    # On the party's host, from the daemon and from the folder.
+    for host, party_name in ((("--config", party.config), "beta: "), (("--state", folder), "")):
+        assert f"warning: {party_name}{named}" in command.succeeds("data", "list", *host, "--json").err
+    refusal = command.refuses("train", file, "--data-set", "damaged", *client, saying="beta")
+    assert named in refusal and str(folder) not in refusal
+    assert all(entry["data_sets"] == 1 for entry in covey.Client(three.client_config).delete_data(file, "damaged"))
+    assert "warning" not in command.succeeds("data", "list", *client).err

@@ -199,3 +199,45 @@ def test_correlated_ots_are_deleted_on_both_sides(command: Command, digits: Path
         assert len(deleted) == 2 and deleted[0]["ots"] == deleted[1]["ots"] > 1000
         assert not client.stored().batches
         client.infer(digits, images[:1], protocol="two-party")
+
+
+def test_damaged_files_are_warned_of_and_deleted_by_who_may(shared: Parties, command: Command, digits: Path) -> None:
+    """What says of no program goes with none, and once the party's operator asks for what is damaged."""
+    command.succeeds("store", "fill", digits, "--config", shared.client_config, "--inferences", 2)
+    party, folder = shared.parties[1], state(shared, 1)
+    party.kill()
+    (share,), (material,) = folder.glob("*.share"), folder.glob("stored-runs/*/items.material")
+    checkpoint = folder / "checkpoints" / "old.checkpoint"
+    checkpoint.parent.mkdir(exist_ok=True)
+    for path in (share, material, checkpoint):
+        path.write_bytes(b"rubbish")
+    named = {f"{path.parent.name}/{path.name}" for path in (share, material, checkpoint)}
+
+    def warnings(*place: object) -> list[str]:
+        lines = command.succeeds("weights", "list", *place, "--json").err.splitlines()
+        return [line for line in lines if line.startswith("warning: ")]
+
+    def names(lines: list[str]) -> set[str]:
+        return {name for name in named if sum(name in line for line in lines) == 1}
+
+    host = ("--config", party.config)
+    assert names(warnings("--state", folder)) == named
+    # A serving party tells its operator, and clients how many there are.
+    party.spawn()
+    party.wait_until_ready()
+    command.succeeds("store", "show", digits, "--config", shared.client_config)
+    _, findings = doctor(command, party.config)
+    assert names([finding["found"] for finding in findings if finding["verdict"] == "warning"]) == named
+    assert names(warnings(*host)) == named
+    (told,) = [line for line in warnings("--config", shared.owner_config) if "beta" in line]
+    assert told.startswith("warning: beta: 3 of the files and folders that it keeps cannot be read")
+    command.refuses("store", "delete", "--damaged", "--config", shared.client_config, saying="on its host")
+    command.refuses("store", "delete", "--damaged", "--all", *host, saying="--all or --damaged")
+    command.refuses("store", "delete", "--damaged", *host, "--yes", saying="in use by another party")
+    party.kill()
+    assert "weights deleted" in command.succeeds("weights", "delete", digits, *host, "--yes").out
+    assert not share.exists() and material.exists() and checkpoint.exists()
+    assert names(warnings(*host)) == named - {f"{folder.name}/{share.name}"}
+    deleted = command.succeeds("store", "delete", "--damaged", *host, "--yes").out
+    assert "2 damaged batch(es) or file(s) deleted" in deleted
+    assert not material.parent.exists() and not checkpoint.exists() and not warnings(*host)
