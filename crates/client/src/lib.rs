@@ -11,6 +11,7 @@ mod error;
 mod half;
 mod opening;
 mod parties;
+mod preprocessing;
 mod queue;
 mod reports;
 mod role;

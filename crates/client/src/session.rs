@@ -6,20 +6,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use covey_messages::{
-    CONTROL_STREAM, Done, Fill, PhaseMessage, Run, SessionReply, SessionRequest, Terms, Usage, lane_of, lane_stream,
-    wire,
+    CONTROL_STREAM, Done, PhaseMessage, Run, SessionReply, SessionRequest, Terms, Usage, lane_of, lane_stream, wire,
 };
 use covey_program::Program;
-use covey_protocols::kind::{ProtocolKind, ServedProtocol};
+use covey_protocols::kind::ProtocolKind;
 use covey_protocols::{Options, Roles, turned};
-use covey_ring::Word;
-use covey_runtime::session::{Visitor, choose, supports};
-use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, RuntimeError, check_batch};
+use covey_runtime::session::{choose, supports};
+use covey_runtime::{INPUTS, Input, OUTPUTS, Output, Profile, RuntimeError};
 use covey_transport::{Endpoint, Network, Options as TransportOptions, PeerId, Session as Streams};
 
 use crate::half::{Half, Opening};
 use crate::opening::{AbsentDealer, Opened, open, while_shared};
 use crate::parties::check_all;
+use crate::preprocessing::KeepsRuns;
 use crate::queue::Waiting;
 use crate::reports::{Due, Progress, Told, reports};
 use crate::{ClientConfig, ClientError};
@@ -80,19 +79,19 @@ pub struct Session {
     pub(crate) control: Box<dyn Endpoint>,
     pub(crate) lanes: Vec<Box<dyn Half>>,
     /// Role assignments that the lanes have in turn.
-    assignments: usize,
+    pub(crate) assignments: usize,
     pub(crate) names: Vec<String>,
     absent_dealer: Option<AbsentDealer>,
     /// Number of the next preprocessing or joint run.
     pub(crate) next: u64,
     /// Preprocessed runs and their batch sizes.
-    stored: VecDeque<(u64, usize)>,
+    pub(crate) stored: VecDeque<(u64, usize)>,
     /// Samples of the run before, whose carried values the parties hold.
     pub(crate) carries: Option<usize>,
     /// Rows that runs may name: all of the data sets attached.
     pub(crate) rows: u32,
     /// The protocol stores runs for later sessions.
-    keeps_runs: bool,
+    pub(crate) keeps_runs: bool,
     left: bool,
 }
 
@@ -189,65 +188,6 @@ impl Session {
     /// The names of the parties that take part, in role order.
     pub fn names(&self) -> &[String] {
         &self.names
-    }
-
-    /// Inferences that can run in phase online, and the batch size of the next.
-    pub fn stored(&self) -> (usize, Option<usize>) {
-        (self.stored.len(), self.stored.front().map(|(_, batch)| *batch))
-    }
-
-    /// Has the parties preprocess `count` inferences of `batch` samples: all work that depends on no input. Returns the
-    /// parties' reports, in role order.
-    ///
-    /// # Errors
-    /// An empty or too large batch or count, or the session's failure.
-    pub fn preprocess(
-        &mut self,
-        batch: usize,
-        count: u32,
-        progress: &mut dyn FnMut(&Progress),
-    ) -> Result<Vec<Done>, ClientError> {
-        self.check_carries_nothing()?;
-        check_batch(&self.program, batch)?;
-        if !(1..=MAX_COUNT).contains(&count) {
-            return Err(ClientError::Request(format!("{count} inferences to preprocess: ask for 1 to {MAX_COUNT}")));
-        }
-        let run =
-            Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count, continues: false, ends: false };
-        self.request(&SessionRequest::Run(run))?;
-        let reports = self.reports(count, progress)?;
-        self.stored.extend((run.inference..).take(count as usize).map(|inference| (inference, batch)));
-        self.next += u64::from(count);
-        Ok(reports)
-    }
-
-    /// Has the parties make, for `count` inferences of `batch` samples in later sessions, the correlated randomness they will use up,
-    /// and keep it on disk. Returns the parties' reports, in role order.
-    ///
-    /// # Errors
-    /// An empty or too large batch or count, or the session's failure: a protocol without a store, a client that may not.
-    pub fn fill_store(
-        &mut self,
-        batch: usize,
-        count: u32,
-        progress: &mut dyn FnMut(&Progress),
-    ) -> Result<Vec<Done>, ClientError> {
-        if self.assignments > 1 {
-            return Err(ClientError::Request(
-                "stored runs are dealt for roles as they are listed: store them in a session with roles fixed".into(),
-            ));
-        }
-        if self.keeps_runs {
-            self.check_carries_nothing()?;
-        }
-        check_batch(&self.program, batch)?;
-        if !(1..=MAX_COUNT).contains(&count) {
-            return Err(ClientError::Request(format!(
-                "{count} inferences to store offline material for: ask for 1 to {MAX_COUNT}"
-            )));
-        }
-        self.request(&SessionRequest::Fill(Fill { batch, count }))?;
-        self.reports(0, progress)
     }
 
     /// One inference: shares `inputs`, has the parties run the program, and opens the outputs to this client alone. In phase
@@ -453,59 +393,12 @@ impl Session {
         self.streams.close();
     }
 
-    /// Where runs are preprocessed or stored: what they begin with would not be known then.
-    fn check_carries_nothing(&self) -> Result<(), ClientError> {
-        match self.program.carried() {
-            [] => Ok(()),
-            _ => Err(RuntimeError::CarriedPhase(self.program.name().into()).into()),
-        }
-    }
-
-    /// The number of the run to come.
-    fn due(&self, phase: PhaseMessage) -> Result<u64, ClientError> {
-        if phase == PhaseMessage::Online {
-            self.check_carries_nothing()?;
-        }
-        let problem = match phase {
-            PhaseMessage::Joint => return Ok(self.next),
-            PhaseMessage::Preprocess => "preprocessing takes no inputs: use preprocess, then infer online",
-            PhaseMessage::Online => match self.stored.front() {
-                Some((inference, _)) => return Ok(*inference),
-                None => "no preprocessed material is left: preprocess more, or use phase joint",
-            },
-        };
-        Err(ClientError::Request(problem.into()))
-    }
-
-    /// Uses up the numbers of `count` runs of `batch` samples from `first` on.
-    fn take(&mut self, phase: PhaseMessage, batch: usize, first: u64, count: u32) -> Result<(), ClientError> {
-        if phase != PhaseMessage::Online {
-            self.next += u64::from(count);
-            return Ok(());
-        }
-        for number in (first..).take(count as usize) {
-            let problem = match self.stored.get((number - first) as usize) {
-                Some((_, due)) if *due != batch => format!(
-                    "the next preprocessed inference is for {due} samples, not {batch}: give as many, or use phase joint"
-                ),
-                Some((next, _)) if *next == number => continue,
-                _ => format!(
-                    "{} inferences were preprocessed in one go, and {count} are asked for: preprocess more, or use phase joint",
-                    number - first
-                ),
-            };
-            return Err(ClientError::Request(problem));
-        }
-        self.stored.drain(..count as usize);
-        Ok(())
-    }
-
     pub(crate) fn request(&mut self, request: &SessionRequest) -> Result<(), ClientError> {
         ask(&mut *self.control, &self.streams, request)
     }
 
     /// The parties' reports of so many runs that they do by themselves, or of what ended before.
-    fn reports(&mut self, runs: u32, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<Done>, ClientError> {
+    pub(crate) fn reports(&mut self, runs: u32, progress: &mut dyn FnMut(&Progress)) -> Result<Vec<Done>, ClientError> {
         let due = Due { told: Told::of(&self.program, runs), ended: &OnceLock::new(), by_themselves: true };
         reports(&mut *self.control, &self.streams, due, progress).map_err(|error| session_failure(&self.streams, error))
     }
@@ -552,20 +445,5 @@ fn transport_options(terms: &Terms) -> TransportOptions {
         latency: Duration::from_micros(terms.network.latency_us),
         bandwidth: terms.network.bandwidth,
         ..TransportOptions::default()
-    }
-}
-
-/// Whether the protocol stores runs for later sessions.
-struct KeepsRuns(Options);
-
-impl Visitor for KeepsRuns {
-    type Output = bool;
-
-    fn clear(self) -> bool {
-        false
-    }
-
-    fn served<W: Word>(self, protocol: &dyn ServedProtocol<W>) -> bool {
-        (protocol.properties().keeps_runs)(&self.0)
     }
 }

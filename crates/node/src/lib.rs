@@ -29,6 +29,7 @@ mod places;
 mod queue;
 mod quota;
 mod records;
+mod reports;
 mod requests;
 mod resuming;
 mod role;

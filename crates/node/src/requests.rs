@@ -4,23 +4,19 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use covey_messages::{
-    CONTROL_STREAM, Done, Fill, Hex, Key, PhaseMessage, Resumed, RowsRun, Run, SessionReply, SessionRequest, ShareData,
-    WEIGHTS_REPLACED, wire,
-};
+use covey_messages::{CONTROL_STREAM, Hex, Key, PhaseMessage, Resumed, Run, SessionReply, SessionRequest, wire};
 use covey_protocols::any_party::AnyParty;
 use covey_protocols::cost::OtCount;
 use covey_protocols::kind::{Properties, ServedProtocol};
 use covey_protocols::randomness::SessionKeys;
 use covey_protocols::served::Part;
-use covey_protocols::{Options, Phase, Protocol, Roles, turned};
+use covey_protocols::{Options, Phase, Roles, turned};
 use covey_ring::{Ring, Word};
+use covey_runtime::CarriedShares;
 use covey_runtime::plan::plan_rounded;
-use covey_runtime::profile::Timing;
 use covey_runtime::session::Visitor;
-use covey_runtime::{CarriedShares, Observer, Profile, Step};
 use covey_store::BatchName;
-use covey_transport::{Endpoint, Meter, Network, PeerId, Session as Streams, Snapshot};
+use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::warn;
 
 use crate::budget::{self, Memory};
@@ -34,23 +30,20 @@ use crate::numbers::{MAX_COUNT, Numbers};
 use crate::others::Others;
 use crate::places::SessionPlace;
 use crate::quota::{Counted, Quotas};
-use crate::records::{self, Job, Kind, Records, Traffic};
+use crate::records::{self, Job, Kind, Records};
+use crate::reports::{Counts, REPORTER, Reporter, request_of, samples};
 use crate::resuming::Checkpoints;
 use crate::runs::{Purpose, RunStore};
 use crate::shared_data::SharedData;
 use crate::state::{Store, StoredWeights};
-use crate::stored_runs::{Setting, StoredRuns};
+use crate::stored_runs::{Kept, Setting, StoredRuns};
 use crate::supply::{Stores, Supplies};
 use crate::trained::Serving;
 use crate::usage;
 use crate::weights::{self, LISTED, Prepared};
 
-/// How often a party reports progress, at most.
-const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// What an element of a data set takes in memory while it is received.
 const PIECE_BYTES: u64 = 64;
-/// The party that reports progress: it works through every step online, whatever the protocol.
-const REPORTER: usize = 1;
 
 /// The running session, for the protocol and ring chosen.
 pub(crate) struct Runs<'a> {
@@ -96,34 +89,6 @@ pub(crate) struct Runs<'a> {
     /// The client, and what it may ask for.
     pub asking: &'a AllowedClient,
     pub place: &'a SessionPlace,
-}
-
-/// Where the offline material for weights is stored.
-struct Kept<'a> {
-    held: &'a StoredWeights,
-    masks: &'a MaskStore,
-    runs: &'a RunStore,
-}
-
-impl Kept<'_> {
-    /// That the weights were neither deleted nor replaced since the session began: their offline material then serves nobody.
-    fn check(&self) -> Result<(), String> {
-        let upload = &self.held.head.upload;
-        if self.held.is_replaced() {
-            let program = upload.program.short();
-            return Err(format!("the weights of program {program} {WEIGHTS_REPLACED}"));
-        }
-        if !self.held.is_deleted() {
-            return Ok(());
-        }
-        // Others may have been shared since.
-        if self.masks.get(upload).is_some() {
-            self.masks.delete(&upload.program)?;
-        }
-        self.runs.delete_of_version(&upload.program, &upload.weights_version)?;
-        let program = upload.program.short();
-        Err(format!("the weights of program {program} were deleted here: no offline material is stored for them"))
-    }
 }
 
 /// Why a session ends that its client has not closed.
@@ -520,83 +485,6 @@ impl Runs<'_> {
             if let Some((request, since)) = under_way.take() {
                 self.records.done(self.job, &request, since.elapsed(), &traffic);
             }
-        }
-    }
-}
-
-/// What a request is, for the records.
-fn request_of(request: &SessionRequest) -> Option<records::Request> {
-    let (kind, batch, runs) = match *request {
-        SessionRequest::Run(Run { phase, batch, count, .. })
-        | SessionRequest::RunRows(RowsRun { run: Run { phase, batch, count, .. }, .. }) => {
-            let kind = match phase {
-                PhaseMessage::Joint => Kind::Joint,
-                PhaseMessage::Preprocess => Kind::Preprocess,
-                PhaseMessage::Online => Kind::Online,
-            };
-            (kind, batch, count)
-        }
-        SessionRequest::Fill(Fill { batch, count }) => (Kind::FillStore, batch, count),
-        SessionRequest::ShareData(ShareData { rows, .. }) => (Kind::ShareData, rows as usize, 1),
-        SessionRequest::Keep(_)
-        | SessionRequest::Resume(_)
-        | SessionRequest::Forget(_)
-        | SessionRequest::Attach(_)
-        | SessionRequest::MayServeWeights
-        | SessionRequest::ServeWeights
-        | SessionRequest::Close => return None,
-    };
-    Some(records::Request { kind, runs, samples: samples(batch, runs) })
-}
-
-/// The samples of so many runs.
-fn samples(batch: usize, runs: u32) -> u64 {
-    (batch as u64).saturating_mul(runs.into())
-}
-
-/// What the session's meter counts, for its reports and the party's figures.
-#[derive(Clone, Copy)]
-struct Counts<'a> {
-    streams: &'a Streams,
-    records: &'a Records,
-}
-
-impl Counts<'_> {
-    /// What was counted since this was last called.
-    fn take(&self) -> (Snapshot, Traffic) {
-        let snapshot = self.streams.meter().take();
-        let traffic = Traffic::of(self.streams, &snapshot);
-        self.records.metrics.traffic(&traffic);
-        (snapshot, traffic)
-    }
-
-    /// What was exchanged and used since then.
-    fn report(&self, timings: Vec<Timing>, stored: usize, cpu: Option<f64>) -> (Done, Traffic) {
-        self.streams.flush();
-        let (mut snapshot, traffic) = self.take();
-        // Control messages belong to no node and to no protocol.
-        snapshot.rows.retain(|row| row.node != Meter::NO_NODE);
-        let socket_bytes_sent = traffic.parties.sent + traffic.client.sent;
-        let profile = Profile::new(timings, self.streams.me(), &snapshot);
-        (Done { profile, stored, socket_bytes_sent, usage: usage::since(cpu) }, traffic)
-    }
-}
-
-/// Tells the client how far the run is.
-struct Reporter<'a> {
-    control: &'a mut dyn Endpoint,
-    client: PeerId,
-    reports: bool,
-    last: Instant,
-}
-
-impl<P: Protocol + ?Sized> Observer<P> for Reporter<'_> {
-    fn begins(&mut self, step: &Step, index: usize, count: usize) {
-        if self.reports && self.last.elapsed() >= REPORT_EVERY {
-            self.last = Instant::now();
-            let progress = SessionReply::Progress { step: index, steps: count, name: step.name.clone() };
-            // If this fails the session has failed, which the protocol's next message finds out.
-            let _ = wire::send_control(self.control, self.client, &progress);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLockReadGuard};
 use std::time::Duration;
 
-use covey_messages::{Fill, Hex, Offer, STORE_STREAM, StoreMessage};
+use covey_messages::{Fill, Hex, Offer, STORE_STREAM, StoreMessage, WEIGHTS_REPLACED};
 use covey_protocols::Phase;
 use covey_protocols::any_party::AnyParty;
 use covey_protocols::kind::ServedProtocol;
@@ -15,9 +15,11 @@ use covey_store::{BatchName, Batches};
 use covey_transport::{Endpoint, Network, PeerId, Session as Streams};
 use tracing::{info, warn};
 
+use crate::masks::MaskStore;
 use crate::offers::{self, OFFERS, Portion, Refusal, Shelf};
 use crate::others::Others;
 use crate::runs::{About, Purpose, RunStore, item, read, serving};
+use crate::state::StoredWeights;
 use crate::turns::Draw;
 
 const WAY_OUT: &str = "start it and open a new session";
@@ -40,6 +42,34 @@ pub(crate) struct Setting<'a> {
     pub alone: bool,
     /// The client is one of the parties.
     pub client_computes: bool,
+}
+
+/// Where the offline material for weights is stored.
+pub(crate) struct Kept<'a> {
+    pub held: &'a StoredWeights,
+    pub masks: &'a MaskStore,
+    pub runs: &'a RunStore,
+}
+
+impl Kept<'_> {
+    /// That the weights were neither deleted nor replaced since the session began: their offline material then serves nobody.
+    pub fn check(&self) -> Result<(), String> {
+        let upload = &self.held.head.upload;
+        if self.held.is_replaced() {
+            let program = upload.program.short();
+            return Err(format!("the weights of program {program} {WEIGHTS_REPLACED}"));
+        }
+        if !self.held.is_deleted() {
+            return Ok(());
+        }
+        // Others may have been shared since.
+        if self.masks.get(upload).is_some() {
+            self.masks.delete(&upload.program)?;
+        }
+        self.runs.delete_of_version(&upload.program, &upload.weights_version)?;
+        let program = upload.program.short();
+        Err(format!("the weights of program {program} were deleted here: no offline material is stored for them"))
+    }
 }
 
 /// The stored runs that serve the next `count` of a purpose.
