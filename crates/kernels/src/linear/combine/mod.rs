@@ -13,6 +13,8 @@
 //! reads a ahead takes the sum over q = p + a of s[q + f_i - a] times what lies at q. Elements share the sums of equal f_i - a, so that
 //! a kernel of 3 x 3 takes 80 of them and not 9 · 48. Next to padding not all elements read: such regions are summed by themselves.
 
+mod bytes;
+
 use std::ops::Range;
 
 use covey_ring::Word;
@@ -23,7 +25,8 @@ use crate::dispatch::{Isa, level};
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 use crate::gemm::amx::{Session, combine};
 use crate::gemm::{Sizes, add_product};
-use crate::{Buffer, ConvGeometry, threads, vectorised};
+use crate::{Buffer, ConvGeometry, threads};
+use bytes::Right;
 
 /// Rows computed at once: those of a tile, or enough to pay for packing what they are multiplied with.
 fn rows_at_once() -> usize {
@@ -344,56 +347,6 @@ fn gather<W: Word>(words: &[W], runs: &[Run], step: usize, mut out: &mut [W]) {
             part.iter_mut().zip(words[run.word..].iter().step_by(step)).for_each(|(out, word)| *out = *word);
         }
         out = rest;
-    }
-}
-
-/// The bytes of some places, as the kernel in use reads them: for each difference that of another place.
-struct Right<W> {
-    places: usize,
-    /// `[places, differences]`, unless there are tiles.
-    words: Buffer<W>,
-    /// For tiles, group by group of [`Positions::COUNT`] differences: for four places after another those of each.
-    #[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(dead_code))]
-    quads: Vec<u32>,
-}
-
-impl<W: Word> Right<W> {
-    fn new(bytes: &[u8], runs: &[Run], differences: &[isize]) -> Self {
-        let places: usize = runs.iter().map(|run| run.len).sum();
-        let byte = |place: usize, difference: isize| bytes[place.wrapping_add_signed(difference)];
-        let all = runs.iter().flat_map(|run| run.place..run.place + run.len);
-        if has_tiles() {
-            let padded = places.next_multiple_of(STEP);
-            let mut quads = vec![0; padded / 4 * differences.len().next_multiple_of(Positions::COUNT)];
-            for (number, place) in all.enumerate() {
-                for (group, differences) in differences.chunks(Positions::COUNT).enumerate() {
-                    let quads = &mut quads[(group * padded / 4 + number / 4) * Positions::COUNT..];
-                    for (quad, &difference) in quads.iter_mut().zip(differences) {
-                        *quad |= u32::from(byte(place, difference)) << (8 * (number % 4));
-                    }
-                }
-            }
-            return Right { places, words: Buffer::new(), quads };
-        }
-        let mut words = Buffer::stale(places * differences.len());
-        let next_to_each_other: Vec<&[isize]> = differences.chunk_by(|one, next| one + 1 == *next).collect();
-        for (mut words, place) in words.chunks_exact_mut(differences.len()).zip(all) {
-            for differences in &next_to_each_other {
-                let (part, rest) = words.split_at_mut(differences.len());
-                expand(part, &bytes[place.wrapping_add_signed(differences[0])..][..differences.len()]);
-                words = rest;
-            }
-        }
-        Right { places, words, quads: Vec::new() }
-    }
-}
-
-vectorised! {
-    /// Bytes as words.
-    fn expand<W: Word>(words: &mut [W], bytes: &[u8]) {
-        for (word, &byte) in words.iter_mut().zip(bytes) {
-            *word = W::from_u64(u64::from(byte));
-        }
     }
 }
 
