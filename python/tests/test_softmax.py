@@ -119,6 +119,7 @@ def masked(how: str, mask: np.ndarray) -> onnx.ModelProto:
         "-10000": {"m": np.where(mask, -10000.0, 0.0)},
         "bias": {"m": np.where(mask, -np.inf, bias)},
         "two": {"b": bias, "m": np.where(mask, -1e9, 0.0)},
+        "subtracted": {"m": np.where(mask, 1e30, bias)},
         "where": {"c": ~mask, "low": np.array(-np.inf)},
         "where not": {"c": mask, "low": np.array(-3.4e38)},
     }[how]
@@ -126,7 +127,7 @@ def masked(how: str, mask: np.ndarray) -> onnx.ModelProto:
         choices = ["x", "low"] if how == "where" else ["low", "x"]
         nodes = [helper.make_node("Where", ["c", *choices], ["s"])]
     else:
-        nodes = [helper.make_node("Add", ["x", "m"], ["s"])]
+        nodes = [helper.make_node("Sub" if how == "subtracted" else "Add", ["x", "m"], ["s"])]
         if how == "two":
             nodes = [helper.make_node("Add", ["b", "x"], ["t"]), helper.make_node("Add", ["t", "m"], ["s"])]
     nodes += [helper.make_node("Softmax", ["s"], ["p"], name="the_node"), helper.make_node("Neg", ["p"], ["y"])]
@@ -136,7 +137,7 @@ def masked(how: str, mask: np.ndarray) -> onnx.ModelProto:
 CAUSAL = np.triu(np.ones((6, 6), dtype=bool), 1)
 
 
-@pytest.mark.parametrize("how", ["-inf", "least", "-10000", "bias", "two", "where", "where not"])
+@pytest.mark.parametrize("how", ["-inf", "least", "-10000", "bias", "two", "subtracted", "where", "where not"])
 def test_masks_leave_exactly_nothing(how: str) -> None:
     proto = masked(how, CAUSAL)
     x = {"x": np.random.default_rng(0).uniform(-FAR, FAR, (5, 2, 6, 6))}

@@ -223,6 +223,25 @@ def test_masks_made_of_parts(case: str) -> None:
     covey.compile(Joined().eval(), (image(2, 4, 8), mask))
 
 
+SUBTRACTED: dict[str, Any] = {
+    "plain": lambda scores, mask: scores - 1e30 * (1 - mask),
+    "of scores that the mask zeroes": lambda scores, mask: scores * mask - 1e4 * (1 - mask),
+    "with a bias": lambda scores, mask: scores - (torch.where(mask > 0.5, 0.0, 1e30) + torch.linspace(-1, 1, 4)),
+}
+
+
+@pytest.mark.parametrize("case", SUBTRACTED)
+def test_a_mask_that_is_subtracted(case: str) -> None:
+    class Subtracting(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, mask: Any) -> Any:
+            return SUBTRACTED[case](x @ x.transpose(1, 2), mask[:, None].float()).softmax(-1) @ x
+
+    x, mask = image(2, 4, 8), torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
+    graph = agrees(Subtracting(), x, mask)
+    assert [len(node.inputs) for node in graph.nodes if isinstance(node.op, Softmax)] == [2]
+    assert covey.compile(Subtracting().eval(), (x, mask)).report["ring_bits"] == 32
+
+
 def test_a_mask_that_no_softmax_reads_is_told() -> None:
     class Unread(nn.Module):  # type: ignore[misc]
         def forward(self, x: Any, mask: Any) -> Any:

@@ -1,8 +1,9 @@
 """Finds masks: constants that make numbers so small before a Softmax that nothing is left of them.
 
-A model writes a mask as the addition of minus infinity, of the least float32 or of -10,000, or as a Where by constants.
-The Softmax then leaves such elements out, so that no sum has to hold numbers of this size. Where the mask is an input,
-what is added is the product of such a constant and of the mask, or of its opposite.
+A model writes a mask as the addition of minus infinity, of the least float32 or of -10,000, as the subtraction of such
+a number's opposite, or as a Where by constants. The Softmax then leaves such elements out, so that no sum has to hold
+numbers of this size. Where the mask is an input, the product of such a constant and of the mask, or of its opposite,
+is added or subtracted.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _MOVES = Encode | Gather | Number | Reshape | Transpose
 def find_masks(graph: Graph) -> list[NodeError]:
     """Give every Softmax its mask; the errors of masks that leave nothing of a row, and of other infinite numbers."""
     errors: list[NodeError] = []
+    _add_subtracted(graph)
     for node in list(graph.nodes):
         if isinstance(node.op, Softmax):
             _find_public(graph, node)
@@ -74,6 +76,17 @@ def note_empty_rows(graph: Graph, samples: Mapping[str, Array]) -> None:
         if empty:
             text = f"masks {empty} of {total} rows of the calibration data throughout: their scores count unmasked"
             graph.note_more(node, text)
+
+
+def _add_subtracted(graph: Graph) -> None:
+    """Add the opposite of what is subtracted where it may be a public mask."""
+    for node in graph.nodes:
+        constant = graph.parameters.get(node.inputs[1]) if isinstance(node.op, Sub) else None
+        if constant is not None and (constant >= -MASKING).any():
+            node.op, node.inputs = (
+                Add(),
+                [node.inputs[0], graph.add_parameter(f"{node.inputs[1]}.negated", -constant).name],
+            )
 
 
 def _find_public(graph: Graph, softmax: Node) -> None:
@@ -131,16 +144,19 @@ def _find_secret(graph: Graph, softmax: Node) -> bool:
         return False
     if isinstance(total.op, Where):
         return _find_choice(graph, softmax, total)
-    if not isinstance(total.op, Add):
+    if not isinstance(total.op, Add | Sub):
         return False
+    subtracted = isinstance(total.op, Sub)
     for index, name in enumerate(total.inputs):
         scores = total.inputs[1 - index]
+        if subtracted and index == 0:
+            continue
         if name in graph.parameters or scores in graph.parameters or graph.only_consumer(total.output) is not softmax:
             continue
         if graph.values[scores].shape != graph.values[total.output].shape:
             continue
         bias = _bias(graph, name)
-        kept = _kept(graph, name if bias is None else bias[0])
+        kept = _kept(graph, name if bias is None else bias[0], -1.0 if subtracted else 1.0)
         if kept is not None:
             if bias is not None:
                 total.inputs = [scores, bias[1]]
@@ -265,8 +281,8 @@ def _prune(graph: Graph, name: str) -> None:
             _prune(graph, each)
 
 
-def _kept(graph: Graph, name: str) -> str | None:
-    """Of values that are 0 or a masking number, as a mask says: 1 in the place of 0, 0 in that of the number."""
+def _kept(graph: Graph, name: str, sign: float) -> str | None:
+    """Of values that are, times `sign`, 0 or a masking number: 1 in the place of 0, 0 in that of the number."""
     moves: list[Node] = []
     node = graph.producer(name)
     while node is not None and isinstance(node.op, Reshape | Transpose | Gather):
@@ -283,7 +299,7 @@ def _kept(graph: Graph, name: str) -> str | None:
         steps.append(node)
         # What moves after the steps fits values of their shape alone.
         fits = not moves or graph.values[operands[0]].shape == graph.values[steps[0].output].shape
-        found = _ends(graph, steps, operands[0]) if fits and _is_truth(graph, operands[0]) else None
+        found = _ends(graph, steps, operands[0], sign) if fits and _is_truth(graph, operands[0]) else None
         if found in ((MASKING, 0.0), (0.0, MASKING)):
             kept = (list(steps), operands[0], found == (0.0, MASKING))
         node = graph.producer(operands[0])
@@ -299,8 +315,8 @@ def _is_truth(graph: Graph, name: str) -> bool:
     )
 
 
-def _ends(graph: Graph, steps: list[Node], root: str) -> tuple[float, float]:
-    """What the steps make of 0 and of 1, all that masks at its limit; NaN where they make something else."""
+def _ends(graph: Graph, steps: list[Node], root: str, sign: float) -> tuple[float, float]:
+    """What the steps make of 0 and of 1, times `sign`, what masks at its limit; NaN where they make something else."""
     values = {root: np.array([0.0, 1.0])}
     for node in reversed(steps):
         operands = (
@@ -308,7 +324,7 @@ def _ends(graph: Graph, steps: list[Node], root: str) -> tuple[float, float]:
             for each in node.inputs
         )
         values[node.output] = np.asarray(node.op.reference(*operands))
-    low, high = values[steps[0].output]
+    low, high = sign * values[steps[0].output]
     far = min(low, high)
     if not far <= MASKING or abs(max(low, high)) > -far * 1e-6:
         return (np.nan, np.nan)
