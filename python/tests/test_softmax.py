@@ -119,6 +119,7 @@ def masked(how: str, mask: np.ndarray) -> onnx.ModelProto:
         "-10000": {"m": np.where(mask, -10000.0, 0.0)},
         "bias": {"m": np.where(mask, -np.inf, bias)},
         "two": {"b": bias, "m": np.where(mask, -1e9, 0.0)},
+        "twice": {"b": np.where(np.triu(mask, 3), -np.inf, bias), "m": np.where(mask, -1e9, 0.0)},
         "subtracted": {"m": np.where(mask, 1e30, bias)},
         "where": {"c": ~mask, "low": np.array(-np.inf)},
         "where not": {"c": mask, "low": np.array(-3.4e38)},
@@ -128,7 +129,7 @@ def masked(how: str, mask: np.ndarray) -> onnx.ModelProto:
         nodes = [helper.make_node("Where", ["c", *choices], ["s"])]
     else:
         nodes = [helper.make_node("Sub" if how == "subtracted" else "Add", ["x", "m"], ["s"])]
-        if how == "two":
+        if how in ("two", "twice"):
             nodes = [helper.make_node("Add", ["b", "x"], ["t"]), helper.make_node("Add", ["t", "m"], ["s"])]
     nodes += [helper.make_node("Softmax", ["s"], ["p"], name="the_node"), helper.make_node("Neg", ["p"], ["y"])]
     return builders.model(nodes, {"x": ["N", 2, *mask.shape]}, ["y"], constants)

@@ -125,12 +125,17 @@ def _taken(graph: Graph, softmax: Node) -> Mask | None:
 
 
 def _reaches(graph: Graph, name: str) -> bool:
-    """Whether a constant makes a value so large that a mask does not leave its element out for certain."""
-    node = graph.producer(name)
+    """Whether a constant makes a value so large that a mask does not leave its element out for certain.
+
+    What is added to the value itself may be a mask as well, which makes it no larger.
+    """
+    node, added = graph.producer(name), True
     while node is not None and isinstance(node.op, Add | Affine | Gather | Mul | Reshape | Sub | Transpose):
+        added = added and isinstance(node.op, Add) and graph.only_consumer(node.output) is not None
         constants = [graph.parameters[each] for each in node.inputs if each in graph.parameters]
         factor = abs(node.op.factor) if isinstance(node.op, Affine) else 0.0
-        if factor >= -MASKING or any((np.abs(constant) >= -MASKING).any() for constant in constants):
+        largest = (constant.max() if added else np.abs(constant).max() for constant in constants)
+        if factor >= -MASKING or any(each >= -MASKING for each in largest):
             return True
         operands = [each for each in node.inputs if each not in graph.parameters]
         node = graph.producer(operands[0]) if len(operands) == 1 else None
