@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import covey
+from covey.ops.comparison import Less
 from covey.ops.softmax import Softmax
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -221,6 +222,48 @@ def test_masks_made_of_parts(case: str) -> None:
     assert graph.classes == {"mask": (0,)}
     assert graph.truths == {"mask"}
     covey.compile(Joined().eval(), (image(2, 4, 8), mask))
+
+
+def test_a_mask_that_chooses_other_biases() -> None:
+    """As Falcon has it, whose positions come from the mask: a mask of numbers is compared with one."""
+
+    class Alibi(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, mask: Any) -> Any:
+            counted = mask[:, None].bool() & torch.ones(4, 4, dtype=torch.bool).tril()
+            numbers = torch.where(counted, 0.0, LEAST)
+            alibi = ((mask.cumsum(-1) - 1) * mask)[:, None].float()
+            bias = torch.masked_fill(alibi / 2.5, numbers < -1, LEAST)
+            once = (x @ x.transpose(1, 2) + bias).softmax(-1) @ x
+            return (once @ once.transpose(1, 2) + bias).softmax(-1) @ x
+
+    graph = agrees(Alibi(), image(2, 4, 8), torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]]))
+    assert [len(node.inputs) for node in graph.nodes if isinstance(node.op, Softmax)] == [2, 2]
+    assert not any(isinstance(node.op, Less) for node in graph.nodes)
+
+
+DECIDED: dict[str, Any] = {
+    "above": lambda truth: truth * 3.0 - 1.0 > 0.0,
+    "at least": lambda truth: 2.0 - truth * 3.0 >= 2.0,
+    "below": lambda truth: 0.5 - truth < 0.25,
+    "at most": lambda truth: truth * 1e30 <= -2.0 + 1e30,
+    "equal": lambda truth: truth * 4.0 == 4.0,
+    "never": lambda truth: truth * 4.0 == 3.0,
+    "always": lambda truth: truth != 5.0,
+    "not zero": lambda truth: (1.0 - truth).bool(),
+    "by element": lambda truth: truth * torch.tensor([1.0, -1.0, 0.0, 0.0]) + torch.linspace(0.0, 1.5, 4) > 0.2,
+    "moved": lambda truth: (1.0 - truth)[:, :1, None].transpose(2, 3).flatten(1)[:, None] * -1e30 < -1.0,
+    "of more elements": lambda truth: truth[:, :, :1] + torch.linspace(0.0, 1.5, 4) > 1.2,
+}
+
+
+@pytest.mark.parametrize("case", DECIDED)
+def test_conditions_that_a_truth_value_decides(case: str) -> None:
+    class Deciding(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.where(DECIDED[case]((x > 0.1).float()), x, -x * x)
+
+    graph = agrees(Deciding(), image(3, 2, 4))
+    assert sum(isinstance(node.op, Less) for node in graph.nodes) == 1
 
 
 SUBTRACTED: dict[str, Any] = {

@@ -21,6 +21,7 @@ from covey.lowering import Lowered, Lowering
 from covey.ops.add import elementwise_operands
 from covey.ops.number import Number
 from covey.ops.sub import Sub
+from covey.ops.two_cases import decided
 from covey.ops.whole_numbers import Is
 
 if TYPE_CHECKING:
@@ -169,22 +170,39 @@ class Not(Op):
 
 @from_onnx("Less")
 def _less(node: OnnxNode) -> None:
-    node.emit(Less(), elementwise_operands(node), dtype=DType.BOOL)
+    operands = elementwise_operands(node)
+    if not _known(node, np.less, operands):
+        node.emit(Less(), operands, dtype=DType.BOOL)
 
 
 @from_onnx("Greater")
 def _greater(node: OnnxNode) -> None:
-    node.emit(Less(), elementwise_operands(node)[::-1], dtype=DType.BOOL)
+    operands = elementwise_operands(node)
+    if not _known(node, np.greater, operands):
+        node.emit(Less(), operands[::-1], dtype=DType.BOOL)
 
 
 @from_onnx("GreaterOrEqual")
 def _greater_or_equal(node: OnnxNode) -> None:
-    _not_less(node, elementwise_operands(node))
+    operands = elementwise_operands(node)
+    if not _known(node, np.greater_equal, operands):
+        _not_less(node, operands)
 
 
 @from_onnx("LessOrEqual")
 def _less_or_equal(node: OnnxNode) -> None:
-    _not_less(node, elementwise_operands(node)[::-1])
+    operands = elementwise_operands(node)
+    if not _known(node, np.less_equal, operands):
+        _not_less(node, operands[::-1])
+
+
+def _known(node: OnnxNode, compare: np.ufunc, operands: list[Value]) -> bool:
+    """Compare numbers with a constant without a gate, where a truth value decides them."""
+    x, y = operands
+    parameters = node.scope.graph.parameters
+    if y.name in parameters:
+        return decided(node, x, lambda numbers: compare(numbers, parameters[y.name]))
+    return x.name in parameters and decided(node, y, lambda numbers: compare(parameters[x.name], numbers))
 
 
 def _not_less(node: OnnxNode, operands: list[Value]) -> None:
@@ -209,7 +227,9 @@ def _equal(node: OnnxNode) -> None:
         if single and float(constant.item()).is_integer() and constant.item() >= 0:
             node.emit(Is(int(constant.item())), [node.whole_numbers(0, "first operand")], dtype=DType.BOOL)
             return
-    node.emit(Equal(), elementwise_operands(node), dtype=DType.BOOL)
+    operands = elementwise_operands(node)
+    if not _known(node, np.equal, operands):
+        node.emit(Equal(), operands, dtype=DType.BOOL)
 
 
 @from_onnx("Sign")

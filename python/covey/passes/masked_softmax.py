@@ -160,11 +160,11 @@ def _find_secret(graph: Graph, softmax: Node) -> bool:
             continue
         if graph.values[scores].shape != graph.values[total.output].shape:
             continue
-        bias = _bias(graph, name)
-        kept = _kept(graph, name if bias is None else bias[0], -1.0 if subtracted else 1.0)
+        sign = -1.0 if subtracted else 1.0
+        bias, kept = _choice(graph, softmax, name, sign) or _sum(graph, name, sign)
         if kept is not None:
             if bias is not None:
-                total.inputs = [scores, bias[1]]
+                total.inputs = [scores, bias]
                 softmax.inputs = [total.output, kept]
             else:
                 softmax.inputs = [scores, kept]
@@ -174,6 +174,12 @@ def _find_secret(graph: Graph, softmax: Node) -> bool:
             graph.note_more(softmax, "leaves out the elements that an input masks")
             return True
     return False
+
+
+def _sum(graph: Graph, name: str, sign: float) -> tuple[str | None, str | None]:
+    """Of a mask, perhaps with a constant added that differs between scores: that constant, and where elements count."""
+    bias = _bias(graph, name)
+    return (None, _kept(graph, name, sign)) if bias is None else (bias[1], _kept(graph, bias[0], sign))
 
 
 def _bias(graph: Graph, name: str) -> tuple[str, str] | None:
@@ -189,26 +195,29 @@ def _bias(graph: Graph, name: str) -> tuple[str, str] | None:
 
 def _find_choice(graph: Graph, softmax: Node, choice: Node) -> bool:
     """The same where a secret truth value chooses between scores and a masking constant."""
-    condition, *choices = choice.inputs
-    for index, name in enumerate(choices):
-        scores = choices[1 - index]
-        constant = graph.parameters.get(name)
-        if constant is None or not (constant <= MASKING).all() or graph.only_consumer(choice.output) is not softmax:
-            continue
-        if graph.values[scores].shape != graph.values[choice.output].shape:
-            continue
-        kept = condition
-        if index == 0:
-            kept = graph.fresh(f"{condition}.kept")
-            graph.add_value(replace(graph.values[condition], name=kept))
-            place = graph.nodes.index(choice)
-            graph.nodes.insert(place, Node(choice.name, choice.source_op, Not(), [condition], kept))
-        softmax.inputs = [scores, kept]
-        graph.remove([choice])
-        graph.note(choice, f"a mask of {softmax.name}")
-        graph.note_more(softmax, "leaves out the elements that an input masks")
-        return True
-    return False
+    found = _choice(graph, softmax, choice.output)
+    if found is None or graph.only_consumer(choice.output) is not softmax:
+        return False
+    if graph.values[found[0]].shape != graph.values[choice.output].shape:
+        return False
+    softmax.inputs = list(found)
+    graph.remove([choice])
+    graph.note(choice, f"a mask of {softmax.name}")
+    graph.note_more(softmax, "leaves out the elements that an input masks")
+    return True
+
+
+def _choice(graph: Graph, softmax: Node, name: str, sign: float = 1.0) -> tuple[str, str] | None:
+    """Of a choice between numbers and what is, times `sign`, a masking constant: the numbers, and where they count."""
+    node = graph.producer(name)
+    if node is None or not isinstance(node.op, Where):
+        return None
+    condition, *choices = node.inputs
+    for index, each in enumerate(choices):
+        constant = graph.parameters.get(each)
+        if constant is not None and (sign * constant <= MASKING).all():
+            return choices[1 - index], _computed(graph, softmax, Not(), condition) if index == 0 else condition
+    return None
 
 
 def _part(graph: Graph, softmax: Node) -> None:
