@@ -288,13 +288,6 @@ REFUSED: dict[str, tuple[list[onnx.NodeProto], str]] = {
         ],
         "node 'q' (Div): it divides whole numbers by others that are no constant; put a Cast to float before it",
     ),
-    "arithmetic": (
-        [
-            helper.make_node("Add", ["ids", "ids"], ["i"], name="twice"),
-            helper.make_node("Gather", ["table", "i"], ["y"], name="g"),
-        ],
-        "node 'g' (Gather): its indices 'i' are no whole numbers of an input, and none that the network counts; let",
-    ),
     "handed on": (
         [helper.make_node("Reshape", ["ids", "shape"], ["y"], name="r")],
         "output 'y' holds whole numbers of the input: remove it from the outputs",

@@ -224,7 +224,7 @@ def _equal(node: OnnxNode) -> None:
     if numbers is not None and node.is_constant(1) and node.scope.graph.holds_input(numbers.name):
         constant = node.constant(1, "second operand")
         single = constant.size == 1 and constant.ndim <= numbers.rank
-        if single and float(constant.item()).is_integer() and constant.item() >= 0:
+        if single and float(constant.item()).is_integer():
             node.emit(Is(int(constant.item())), [node.whole_numbers(0, "first operand")], dtype=DType.BOOL)
             return
     operands = elementwise_operands(node)

@@ -36,13 +36,15 @@ from covey.ops.sub import Sub
 from covey.ops.top_k import Best, Index
 from covey.ops.transpose import Transpose
 from covey.ops.where import Where
-from covey.ops.whole_numbers import OneHot, Take
+from covey.ops.whole_numbers import OneHot, Take, Truth
 from covey.ops.within import Within
 
-_RANGED = Add | Concat | Dense | Extreme | Gather | Mul | Number | Relu | Reshape | Sub | SumPool | Transpose | Within
+_RANGED = (
+    Add | Concat | Dense | Extreme | Gather | Mul | Number | Relu | Reshape | Sub | SumPool | Transpose | Where | Within
+)
 """What gives whole numbers of whole numbers, where they can lie included."""
 
-_WHOLE = _RANGED | Best | Conv2d | ConvNd | ConvOfSecrets | Matmul | MaxPool | OneHot | PRelu | Take | Where
+_WHOLE = _RANGED | Best | Conv2d | ConvNd | ConvOfSecrets | Matmul | MaxPool | OneHot | PRelu | Take
 """What gives whole numbers of whole numbers."""
 
 
@@ -65,8 +67,9 @@ def _read_for_span(graph: Graph, node: Node | None) -> list[str]:
     """The operands whose numbers say where a node's lie."""
     if node is None or not isinstance(node.op, _RANGED | Clip) or _ends(node.op) is not None:
         return []
-    truths = isinstance(node.op, Number) and graph.values[node.inputs[0]].dtype is DType.BOOL
-    return [] if truths else [each for each in node.inputs if each not in graph.parameters]
+    if isinstance(node.op, Number) and graph.input_behind(node.inputs[0]) in graph.truths:
+        return []
+    return [each for each in node.inputs if each not in graph.parameters and not _is_truth(graph, each)]
 
 
 def _span(graph: Graph, node: Node | None, operands: list[Interval | None]) -> Interval | None:
@@ -75,7 +78,7 @@ def _span(graph: Graph, node: Node | None, operands: list[Interval | None]) -> I
     zeros = np.zeros((1, *graph.values[node.output].shape))
     if isinstance(node.op, ArgMax | Index):
         return Interval(zeros, zeros + _places(graph, node) - 1.0)
-    if isinstance(node.op, Number) and graph.values[node.inputs[0]].dtype is DType.BOOL:
+    if isinstance(node.op, Number) and graph.input_behind(node.inputs[0]) in graph.truths:
         return Interval(zeros, zeros + 1.0)
     if not _keeps_whole(node.op):
         return None
@@ -85,9 +88,35 @@ def _span(graph: Graph, node: Node | None, operands: list[Interval | None]) -> I
     if not isinstance(node.op, _RANGED | Clip):
         return None
     others = iter(operands)
-    spans = [_constant(graph.parameters[each]) if each in graph.parameters else next(others) for each in node.inputs]
+    spans: list[Interval | None] = []
+    for each in node.inputs:
+        if _is_truth(graph, each):
+            truths = np.zeros((1, *graph.values[each].shape))
+            spans.append(Interval(truths, truths + 1.0))
+        else:
+            spans.append(_constant(graph.parameters[each]) if each in graph.parameters else next(others))
     known = [span for span in spans if span is not None]
     return node.op.interval(*known) if len(known) == len(spans) else None
+
+
+def take_for_truths(graph: Graph, name: str) -> None:
+    """Let inputs of whole numbers hold nothing but 0 and 1 where a value comes from them that only then is counted.
+
+    Only inputs may that the model casts to truth values as well, as masks of tokens.
+    """
+    truths = {graph.input_behind(node.inputs[0]) for node in graph.nodes if isinstance(node.op, Truth)} - {None}
+    behind = {name}
+    for node in reversed(graph.nodes):
+        if node.output in behind:
+            behind.update(node.inputs)
+    taken = (behind & truths) - graph.truths
+    graph.truths |= taken
+    if counted(graph, name) is None:
+        graph.truths -= taken
+
+
+def _is_truth(graph: Graph, name: str) -> bool:
+    return graph.values[name].dtype is DType.BOOL
 
 
 def is_whole(graph: Graph, name: str) -> bool:

@@ -8,10 +8,12 @@ from covey.importers.onnx_node import IMPORTERS, OnnxNode, from_onnx
 from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.ir import DType, Op, Value
 from covey.ops.affine import Affine
+from covey.ops.counting import take_for_truths
 from covey.ops.gather import ABSENT, data_axis, pick
 from covey.ops.number import Number
+from covey.ops.renumbering import take_renumbered
 from covey.ops.reshape import Reshape
-from covey.ops.selection import Indices, indices_of, one_hot, rows_of
+from covey.ops.selection import Indices, indices_of, is_index, one_hot, rows_of
 from covey.ops.transpose import Transpose
 from covey.ops.whole_numbers import Lookup, OneHot, Take
 
@@ -24,14 +26,18 @@ PADDING, BY_FREQUENCY = "covey_padding", "covey_by_frequency"
 
 def look_up(node: OnnxNode) -> None:
     """Gather with a constant table and secret indices."""
-    indices = indices_of(node, node.activation(1, "indices", index_allowed=True))
-    table = node.weights(0, "table")
+    given, table = node.activation(1, "indices", index_allowed=True), node.weights(0, "table")
     if node.places([int(node.attribute("axis", 0))], table.ndim) != [0]:
         raise node.unsupported(
             "it takes columns of a table by secret indices", "transpose the table and gather along its axis 0"
         )
     size, *rest = table.shape
     rows, output = table.reshape(size, -1), None if table.ndim == 2 else f"{node.outputs[0]}.rows"
+    if not is_index(node, given):
+        if take_renumbered(node, given, rows, (*given.shape, *rest)):
+            return
+        take_for_truths(node.scope.graph, given.name)
+    indices = indices_of(node, given)
     padding, by_frequency = int(node.attribute(PADDING, -1)), bool(node.attribute(BY_FREQUENCY, 0))
     if indices.span is None:
         weight = node.parameter(rows, node.inputs[0])

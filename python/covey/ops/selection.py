@@ -122,6 +122,12 @@ class Indices:
     span: tuple[int, int] | None
 
 
+def is_index(node: OnnxNode, numbers: Value) -> bool:
+    """Whether numbers may be secret indices: an input's, or those of which a range is known."""
+    graph = node.scope.graph
+    return graph.holds_input(numbers.name) or counted(graph, numbers.name) is not None
+
+
 def indices_of(node: OnnxNode, numbers: Value) -> Indices:
     """A value as secret indices. Refuses numbers of which no range is known."""
     if node.scope.graph.holds_input(numbers.name):
@@ -130,7 +136,8 @@ def indices_of(node: OnnxNode, numbers: Value) -> Indices:
     if found is None:
         raise node.unsupported(
             f"its indices '{numbers.name}' are no whole numbers of an input, and none that the network counts",
-            "let it read an input of type int64, which the client shares one-hot, or an ArgMax",
+            "let it read an input of type int64, which the client shares one-hot, or an ArgMax, or say its range: "
+            "clamp(0, most), or bool() where it is 0 or 1",
         )
     return Indices(numbers, (int(found.low.min()), int(found.high.max())))
 

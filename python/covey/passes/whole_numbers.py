@@ -69,7 +69,8 @@ class _Input:
                 tables[at] = np.where(tables[at] == 0, node.op.count, np.minimum(tables[at], node.op.count))
             elif isinstance(node.op, OneHot):
                 depths[at] = np.maximum(depths[at], node.op.depth)
-        return np.where(tables > 0, tables, depths)
+        counts = np.where(tables > 0, tables, depths)
+        return np.minimum(counts, 2) if self.value.name in self.graph.truths else counts
 
     def rewrite(self) -> None:
         graph = self.graph
@@ -114,7 +115,9 @@ class _Input:
         at = places.ravel()
         counts = self.counts[at]
         if (counts > 0).all():
-            found = self._picked(node, places.shape, np.where(number < counts, self.starts[at] + number, ABSENT))
+            found = self._picked(
+                node, places.shape, np.where((number >= 0) & (number < counts), self.starts[at] + number, ABSENT)
+            )
         elif opposite and not counts.any():
             self.graph.truths.add(self.value.name)
             found, opposite = self._picked(node, places.shape, self.starts[at]), False
