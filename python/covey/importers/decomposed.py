@@ -62,7 +62,7 @@ def _without(program: Any, kinds: set[Any], rules: Mapping[Any, Any]) -> Any:
             program = program.run_decompositions({each: rules[each] for each in left})
         except Exception:  # a rule that cannot be followed raises anything
             return None
-    return None
+    return None if _unknown(program) - stay else program
 
 
 def _unknown(program: Any) -> set[Any]:
