@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from covey.errors import ModelError
+from covey.importers.modules import EXPERTS_APART, has_experts
 
 Pooling = Literal["mean", "cls"]
 """How the states of all tokens become one: their mean over those that count, or the first one."""
@@ -21,9 +22,9 @@ TRANSLATORS = ("bart", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
 DECODERS = (
     "apertus", "arcee", "biogpt", "bloom", "codegen", "cohere", "cohere2", "ctrl", "ernie4_5", "exaone4", "falcon",
     "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "granite",
-    "helium", "hunyuan_v1_dense", "llama", "mamba", "ministral", "mistral", "mpt", "nemotron", "olmo", "olmo2", "olmo3",
-    "openai-gpt", "opt", "persimmon", "phi", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
-    "xglm",
+    "granitemoe", "helium", "hunyuan_v1_dense", "llama", "mamba", "ministral", "mistral", "mixtral", "mpt", "nemotron",
+    "olmo", "olmo2", "olmo3", "olmoe", "openai-gpt", "opt", "persimmon", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3",
+    "qwen3_moe", "seed_oss", "smollm3", "stablelm", "starcoder2", "xglm",
 )  # fmt: skip
 TEXT = (*ENCODERS, *TRANSLATORS, *DECODERS)
 IMAGES = (
@@ -98,6 +99,8 @@ def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool
 
     kind = model.config.model_type
     model = reader(model)
+    if has_experts(model):
+        model.set_experts_implementation(EXPERTS_APART)
     fixed: dict[str, Any] = {}
     if kind in COUNTS_TOKENS:
         # The model itself counts tokens. Behind padding, positions have no bearing.

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from covey import reference
+from covey.errors import UnsupportedError
 from covey.importers.torch_export import examine
 from covey.passes import rewrite
 from covey.wrapping import IMAGES, SOUNDS, TEXT, TRANSLATORS, wrapped
@@ -28,6 +29,10 @@ TEXTS: dict[str, Any] = {
 }  # fmt: skip
 DECODES = {**TEXTS, "num_key_value_heads": 1, "bos_token_id": 1, "eos_token_id": 2}
 HEADS = {**DECODES, "head_dim": 16}
+EXPERTS = {
+    **DECODES, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 24,
+}  # fmt: skip
 OLDER = {"vocab_size": WORDS, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 40, "pad_token_id": PADDING}
 POSITIONS = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 PATCHES = {
@@ -106,6 +111,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("Phi3", DECODES),
     "qwen2": ("Qwen2", DECODES),
     "qwen3": ("Qwen3", HEADS),
+    "granitemoe": ("GraniteMoe", EXPERTS),
+    "mixtral": ("Mixtral", EXPERTS),
+    "olmoe": ("Olmoe", EXPERTS),
+    "qwen2_moe": ("Qwen2Moe", EXPERTS),
+    "qwen3_moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 16}),
     "roberta": ("Roberta", TEXTS),
     "roberta-prelayernorm": ("RobertaPreLayerNorm", TEXTS),
     "roformer": ("RoFormer", {**TEXTS, "embedding_size": 32}),
@@ -252,6 +262,7 @@ SHORT = (
     "deberta-v2",
     "modernbert",
     "bloom",
+    "mixtral",
     "opt",
     "phi3",
     "gemma2",
@@ -286,6 +297,13 @@ def inputs_of(kind: str, samples: int) -> dict[str, Any]:
         return {SOUNDS[kind]: rng.normal(size=(samples, *SHAPES.get(kind, (400,)))).astype(np.float32)}
     counted = (np.arange(LENGTH) < rng.integers(4, LENGTH + 1, (samples, 1))).astype(np.int64)
     return {"input_ids": np.where(counted, rng.integers(3, WORDS, counted.shape), PADDING), "attention_mask": counted}
+
+
+def test_experts_that_sort_the_tokens_of_all_samples_are_refused() -> None:
+    ids = torch.from_numpy(inputs_of("mixtral", 2)["input_ids"])
+    saying = r"\(Mixtral\w+\): its experts sort .*; call set_experts_implementation\('batched_mm'\) on it first"
+    with pytest.raises(UnsupportedError, match=saying):
+        examine(module_of("mixtral"), example_inputs=(ids,))
 
 
 def test_all_architectures_are_here() -> None:

@@ -10,8 +10,18 @@ _DEPENDS = ("data-dependent", "GuardOnDataDependent", "Dynamic control flow is n
 """What PyTorch says where an `if` or a size depends on data."""
 
 
+EXPERTS_APART = "batched_mm"
+"""How `transformers` computes each token's experts by itself. Otherwise it sorts the tokens of all samples by them."""
+
+
+def has_experts(part: Any) -> bool:
+    """Whether a module of `transformers` has experts, and lets them be computed in several ways."""
+    settable = getattr(type(part), "_can_set_experts_implementation", None)
+    return settable is not None and bool(settable())
+
+
 def check_module(torch: Any, module: Any) -> None:
-    """Refuse a module that is no code, has no weights, or attends in a way that is not supported."""
+    """Refuse a module that is no code, has no weights, or computes in a way that is not supported."""
     if isinstance(module, torch.jit.ScriptModule):
         raise ModelError(
             f"{type(module).__name__} is a module of torch.jit: give the module that it was made from, or export it to "
@@ -26,6 +36,10 @@ def check_module(torch: Any, module: Any) -> None:
             option = "add_bias_kv" if part.bias_k is not None else "add_zero_attn"
             reason = f"its option {option} gives all samples a further key, which is not supported"
             raise UnsupportedError(path or "the model", type(part).__name__, reason, f"build it with {option}=False")
+        if has_experts(part) and part.config._experts_implementation != EXPERTS_APART:
+            reason = "its experts sort the tokens of all samples together"
+            way_out = f"call set_experts_implementation('{EXPERTS_APART}') on it first"
+            raise UnsupportedError(path or "the model", type(part).__name__, reason, way_out)
 
 
 def cannot_export(torch: Any, module: Any, error: Exception, shown: str) -> ModelError:
