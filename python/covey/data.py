@@ -9,7 +9,7 @@ import numpy as np
 
 from covey import whole
 from covey.errors import DataError, OptionError
-from covey.inputs import Data, digits_outside, listed, load_arrays
+from covey.inputs import Data, digits_outside, infinite, listed, load_arrays
 from covey.interval import Array
 from covey.ir import Graph, Value
 
@@ -166,11 +166,11 @@ def _check(array: Any, graph: Graph, value: Value, what: str, heeds: bool) -> Ar
     floats = array.astype(np.float64)
     if not np.isfinite(floats).all():
         place = np.argwhere(~np.isfinite(floats))[0]
-        named = np.isnan(floats[tuple(place)]) and heeds
-        raise DataError(
-            f"{what} data for '{value.name}' holds {floats[tuple(place)]} at {place.tolist()}: clean the data first"
-            + (", or name a number that stands for it with `covey compile --missing`" if named else "")
-        )
+        number = floats[tuple(place)]
+        way_out = infinite(number)
+        if np.isnan(number) and heeds:
+            way_out += ", or name a number that stands for it with `covey compile --missing`"
+        raise DataError(f"{what} data for '{value.name}' holds {number} at {place.tolist()}: {way_out}")
     classes = graph.classes.get(value.name)
     if classes is not None:
         whole.check(floats, classes, -np.inf, np.inf, f"{what} data for '{value.name}'")

@@ -132,13 +132,18 @@ def numbers(array: Any, name: str) -> Floats:
     return np.require(array, dtype=np.float64, requirements="C")
 
 
+def infinite(number: float) -> str:
+    """The way out where data hold NaN or an infinite number."""
+    return "clean the data first" + ("; let a mask be an input of bool, or of 0 and 1" if number == -np.inf else "")
+
+
 def _check_values(name: str, values: Floats, entry: Mapping[str, Any]) -> None:
     finite = np.isfinite(values)
     if not finite.all():
         place = np.argwhere(~finite)[0]
+        number = values[tuple(place)]
         raise DataError(
-            f"input '{name}' holds {values[tuple(place)]} at {place.tolist()}: only finite numbers can be shared; "
-            f"clean the data first"
+            f"input '{name}' holds {number} at {place.tolist()}: only finite numbers can be shared; {infinite(number)}"
         )
     low, high, classes = entry["low"], entry["high"], entry.get("classes")
     if classes is not None:

@@ -331,6 +331,10 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"calibration": np.zeros((4, 8, 8))}, r"shape \[4, 8, 8\], expected \[N, 1, 8, 8\]"),
     ({"calibration": np.zeros((0, 1, 8, 8))}, "no samples"),
     ({"calibration": np.full((2, 1, 8, 8), np.nan)}, r"holds nan at \[0, 0, 0, 0\]"),
+    (
+        {"calibration": np.full((2, 1, 8, 8), -np.inf)},
+        r"holds -inf .*: clean the data first; let a mask be an input of",
+    ),
     ({"calibration": np.zeros((2, 1, 8, 8), dtype=complex)}, "dtype complex128"),
     ({"calibration": {"y": np.zeros((2, 1, 8, 8))}}, "names 'y', which is no input"),
     ({"calibration": {}}, "lacks the input 'x'"),

@@ -107,6 +107,10 @@ def test_positions_of_a_mask_of_whole_numbers() -> None:
     assert graph.truths == {"mask"}
 
 
+def test_rows_at_intervals() -> None:
+    agrees(Reading(lambda x: torch.bucketize(x, torch.linspace(-2, 2, ROWS - 1))), torch.linspace(-3, 3, 8).view(2, 4))
+
+
 def test_a_choice_between_counted_numbers_is_counted() -> None:
     class Counting(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:

@@ -77,6 +77,11 @@ GROUPS: dict[str, dict[str, Function]] = {
         "count": lambda x: (x > 0).sum(1).float(),
         "max": lambda x: x.max(1)[0],
         "places of maxima": lambda x: x * x.max(1, keepdim=True)[1],
+        "bucketize": lambda x: torch.bucketize(x, torch.linspace(-1, 1, 5)).float(),
+        "searchsorted": lambda x: torch.searchsorted(torch.arange(-2.0, 3), x.round(), side="right").float(),
+        "sub of a constant times alpha": lambda x: (
+            torch.sub(x, torch.linspace(0, 1, 4), alpha=3) + x.add(2.0, alpha=-2)
+        ),
         "bilinear": lambda x: f.bilinear(x, x * x, torch.arange(32.0).reshape(2, 4, 4) / 32, torch.tensor([0.5, -1])),
         "einsum with dots": lambda x: torch.einsum("...i,ij->...j", x, torch.arange(8.0).reshape(4, 2) / 8),
         "whole parts": lambda x: (2 * x).int() + (x * 3).long() % 2,

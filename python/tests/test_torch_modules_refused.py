@@ -47,6 +47,28 @@ class Attention(nn.Module):  # type: ignore[misc, name-defined]
         return self.inner(x, x, x, need_weights=False)[0]
 
 
+class Transform(nn.Module):  # type: ignore[misc, name-defined]
+    def forward(self, x: Any) -> Any:
+        return torch.fft.rfft2(x).abs()
+
+
+class Complex(nn.Module):  # type: ignore[misc, name-defined]
+    def forward(self, x: Any) -> Any:
+        turn = torch.polar(torch.ones(2), torch.linspace(0, 1, 2))
+        return torch.view_as_real(torch.view_as_complex(x.reshape(-1, 3, 2, 2)) * turn)
+
+
+class Packed(nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.LSTM(4, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        lengths = (x[:, :, 0] > 0).sum(1)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return self.inner(packed)[1][0]
+
+
 CASES: dict[str, tuple[Any, str]] = {
     "scripted": (lambda: torch.jit.script(nn.ReLU()), "module of torch.jit: give the module that it was made from"),
     "without weights": (
@@ -56,6 +78,13 @@ CASES: dict[str, tuple[Any, str]] = {
     "counting": (Counter, "changes 'count' as it runs: .* assign to no buffer"),
     "branching": (Branch, "cannot export Branch .*: an `if`, .* depends on the data: .* torch.where"),
     "with a mask": (Masked, "let it pass is_causal as well"),
+    "of packed sequences": (Packed, "leave pack_padded_sequence out, and take the last state of each padded"),
+    "a table with a largest norm": (
+        lambda: nn.Embedding(4, 2, max_norm=1.0),
+        r"\(Embedding\): its option max_norm changes its weight as it runs; renormalise .* max_norm to None",
+    ),
+    "a transform": (Transform, "use MatMul with a constant matrix of the transform"),
+    "complex numbers": (Complex, "compute with real and imaginary parts as tensors of their own"),
     "a key of zeros": (lambda: Attention(add_zero_attn=True), "its option add_zero_attn"),
     "a learned key": (
         lambda: Attention(add_bias_kv=True),

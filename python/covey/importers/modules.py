@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 from covey.errors import ModelError, UnsupportedError
@@ -36,6 +37,10 @@ def check_module(torch: Any, module: Any) -> None:
             option = "add_bias_kv" if part.bias_k is not None else "add_zero_attn"
             reason = f"its option {option} gives all samples a further key, which is not supported"
             raise UnsupportedError(path or "the model", type(part).__name__, reason, f"build it with {option}=False")
+        if isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) and part.max_norm is not None:
+            reason = "its option max_norm changes its weight as it runs"
+            way_out = "renormalise the table once, and set max_norm to None"
+            raise UnsupportedError(path or "the model", type(part).__name__, reason, way_out)
         if has_experts(part) and part.config._experts_implementation != EXPERTS_APART:
             reason = "its experts sort the tokens of all samples together"
             way_out = f"call set_experts_implementation('{EXPERTS_APART}') on it first"
@@ -45,6 +50,10 @@ def check_module(torch: Any, module: Any) -> None:
 def cannot_export(torch: Any, module: Any, error: Exception, shown: str) -> ModelError:
     """The error of a module that PyTorch does not export; `shown` is what PyTorch says."""
     way_out = "see torch.export's own advice, or export to ONNX"
+    packed = torch.nn.utils.rnn.PackedSequence
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(isinstance(value, packed) for frame in frames for value in frame.f_locals.values()):
+        way_out = "leave pack_padded_sequence out, and take the last state of each padded sequence by its index"
     depends = any(text in f"{type(error).__name__} {error}" for text in _DEPENDS)
     if depends and any(
         isinstance(part, torch.nn.TransformerEncoder | torch.nn.TransformerDecoder) for part in module.modules()

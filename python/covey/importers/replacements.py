@@ -19,6 +19,12 @@ CUT = (
 )
 """The way out where nothing that is supported computes the same or can be trained in its place."""
 
+_TRANSFORMS = tuple(
+    f"fft_{kind}{dimensions}"
+    for kind in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+    for dimensions in ("", "2", "n")
+)
+
 _WAYS_OUT: dict[str, tuple[str, ...]] = {
     FLOAT_MODEL: (
         "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
@@ -37,7 +43,10 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
         "SequenceLength", "SequenceMap", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement",
     ),
     TRAINING: ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
-    "use MatMul with a constant matrix of the transform": ("DFT", "STFT"),
+    "use MatMul with a constant matrix of the transform": ("DFT", "STFT", *_TRANSFORMS),
+    "compute with real and imaginary parts as tensors of their own": (
+        "polar", "complex", "view_as_complex", "view_as_real",
+    ),
     "use Swish and Mul": ("SwiGLU",),
     "use Mul of the parts that Split gives": ("CumProd",),
     "use ConvTranspose or Resize": ("MaxUnpool", "Col2Im"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import Operand, TorchNode, from_torch
+from covey.importers.torch_node import Constant, Operand, TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
@@ -103,7 +103,11 @@ def _add_aten(node: TorchNode) -> None:
 def times_alpha(node: TorchNode) -> Operand:
     """The argument `other`, times `alpha` where that is not 1."""
     other, alpha = node.operand("other"), node.number("alpha")
-    return other if alpha == 1.0 else node.apply("Mul", other, alpha, suffix="scaled")
+    if isinstance(other, Constant):
+        return replace(other, array=other.array * alpha)
+    if isinstance(other, Value):
+        return other if alpha == 1.0 else node.apply("Mul", other, alpha, suffix="scaled")
+    return other * alpha
 
 
 @from_torch("aten.lerp.Scalar", "aten.lerp.Tensor")
