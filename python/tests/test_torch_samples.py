@@ -97,6 +97,17 @@ SAME: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
         ).view(-1, 2, 3, 5),
         (2, 3, 5),
     ),
+    "a product with a constant of each head, repeated behind the heads": (
+        lambda m, x: torch.bmm(
+            m.scores.transpose(0, 1)[:, None].expand(-1, x.shape[0], -1, -1).flatten(1, 2).transpose(0, 1),
+            x.view(-1, 3, 5),
+        ).view(x.shape),
+        (2, 3, 5),
+    ),
+    "parts of what is repeated": (
+        lambda m, x: x * torch.cat(m.w.expand(x.shape[0], 3, 2, 5).chunk(2, 2)[::-1], -1)[:, :, 0, 5:],
+        (3, 5),
+    ),
     "a scalar that is expanded to none": (lambda m, x: x + m.factor.expand([]), (5,)),
     "a row for each sample, at the front": (lambda m, x: torch.cat([x, m.w[:1].expand(x.shape[0], 5)], 1), (5,)),
     "a buffer called like the input": (lambda m, x: x * m.x + x, (5,)),

@@ -83,6 +83,31 @@ def attention(**options: Any) -> Any:
     return nn.MultiheadAttention(12, 3, batch_first=True, **options)
 
 
+class Learned(nn.Module):
+    """Attention with queries, or keys and values, that are the module's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend, self.second = attention(), nn.MultiheadAttention(12, 3)
+        self.own = nn.Parameter(torch.randn(7, 12))
+
+    def each(self, x: Any) -> Any:
+        return self.own.expand(len(x), -1, -1)
+
+    def queries(self, x: Any, weights: bool = False) -> Any:
+        return self.attend(self.each(x), x, x, need_weights=weights)[0]
+
+    def memory(self, x: Any, weights: bool = False) -> Any:
+        return self.attend(x, self.each(x), self.each(x), need_weights=weights)[0]
+
+    def turned(self, x: Any) -> Any:
+        memory = x.transpose(0, 1)
+        return self.second(self.own[:, None].repeat(1, x.shape[0], 1), memory, memory)[0].transpose(0, 1)
+
+    def product(self, x: Any, **options: Any) -> Any:
+        return functional.scaled_dot_product_attention(self.own.expand(x.shape[0], -1, -1), x, x, **options)
+
+
 def padding(samples: int, length: int) -> Any:
     """1 where a token is none, in each sample at another place."""
     return torch.arange(length)[None] >= torch.tensor([length, 3, 2, 1, length - 1])[:samples, None]
@@ -99,6 +124,19 @@ ENCODERS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "decoder layer": (lambda: nn.TransformerDecoderLayer(12, 3, 20, batch_first=True), (OTHERS,)),
     "attention": (lambda: Own(attention(), lambda part, x: part(x, x, x, need_weights=False)[0]), ()),
     "attention and its weights": (lambda: Own(attention(), lambda part, x: part(x, x, x)), ()),
+    "learned queries": (lambda: Own(Learned(), lambda part, x: part.queries(x)), ()),
+    "learned queries and their weights": (lambda: Own(Learned(), lambda part, x: part.queries(x, weights=True)), ()),
+    "learned memory": (lambda: Own(Learned(), lambda part, x: part.memory(x)), ()),
+    "learned memory and its weights": (lambda: Own(Learned(), lambda part, x: part.memory(x, weights=True)), ()),
+    "learned queries, the batch second": (lambda: Own(Learned(), lambda part, x: part.turned(x)), ()),
+    "learned queries, causal": (lambda: Own(Learned(), lambda part, x: part.product(x, is_causal=True)), ()),
+    "learned queries, a mask": (
+        lambda: Own(
+            Learned(),
+            lambda part, x, none: part.product(x, attn_mask=~none[:, None] | torch.eye(7, 5, dtype=torch.bool)),
+        ),
+        (padding(4, 5),),
+    ),
     "attention to other sizes": (
         lambda: Own(attention(kdim=12, vdim=8), lambda part, x, y: part(x, y, y[:, :, :8])[0]),
         (OTHERS,),

@@ -185,10 +185,14 @@ class Frame:
                 return array
             # What is repeated for each sample is there once.
             parts = self.x.shape[self.x.first : self.x.first + self.x.merged - 1]
-            outermost = self.x.at == self.x.first or self.node.scope.exported_batch == 1
-            if array.shape[place] != int(np.prod(parts)) or not outermost:
-                raise self.refused("its constant differs between the rows")
-            return array.reshape(*array.shape[:place], *parts, *array.shape[place + 1 :])
+            batch, copies = self.node.scope.exported_batch, int(np.prod(parts))
+            outermost = self.x.at == self.x.first or batch == 1
+            if outermost and array.shape[place] in (copies, copies * (batch or 1)):
+                each = array.reshape(*array.shape[:place], -1, *parts, *array.shape[place + 1 :])
+                one: npt.NDArray[Any] = each.take(0, place)
+                if (each == np.expand_dims(one, place)).all():
+                    return one
+            raise self.refused("its constant differs between the rows")
         if missing > self.at:
             return array
         return np.moveaxis(array.reshape((1,) * missing + array.shape), self.at, 0)

@@ -1,8 +1,8 @@
 """Constants of a PyTorch program that repeat something for every sample, known without the number of samples.
 
-Models that merge the batch with windows or heads repeat a mask, or what belongs to positions, as often as there are
-samples. Such a constant is kept as for one sample (`Constant.repeated`): its first dimension stands for that of all
-samples, one behind another. What keeps that dimension first is evaluated for one sample as well.
+Models repeat queries, class tokens or masks as often as there are samples, and may then move or split them. Such a
+constant is kept as for one sample: `Constant.repeated` is the dimension in which all samples' ones follow each other.
+A node that computes constants is evaluated for one sample and for two: what repeats, and where, shows in the results.
 """
 
 from __future__ import annotations
@@ -11,61 +11,56 @@ from collections.abc import Callable
 from typing import Any
 
 from covey.importers.onnx_node import BATCH
-from covey.importers.torch_node import Constant, is_batch
-
-ELEMENTWISE = ("aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor", "aten.div.Tensor")
-
-SAME = ("aten.clone.default", "aten._to_copy.default", "aten.neg.default")
-
-STRETCHING = ("aten.expand.default", "aten.repeat.default")
-
-FILLING = ("aten.zeros.default", "aten.ones.default", "aten.full.default")
-
-VIEWS = ("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default")
+from covey.importers.torch_node import is_batch
 
 
-def repeats(target: str, operands: Any) -> bool:
-    """Whether the result of a node on constants is to be evaluated for one sample, and is repeated."""
-    arguments = operands[0]
-    if target in FILLING:
-        sizes = arguments[0]
-        return len(sizes) > 0 and sizes[0] == BATCH and not any(map(is_batch, sizes[1:]))
-    source = arguments[0] if arguments else None
-    if not isinstance(source, Constant):
-        return False
-    if target in STRETCHING:
-        return _begins(target, source, arguments[1])
-    if target in ELEMENTWISE:
-        terms = [each for each in arguments[:2] if isinstance(each, Constant)]
-        return any(term.repeated for term in terms) and all(_beside(term, terms) for term in terms)
-    return source.repeated and (target in SAME or _keeps_first(target, source.array.ndim, arguments))
+def for_samples(arguments: Any, samples: int) -> Any:
+    """Arguments whose sizes have so many samples for the batch."""
+    if isinstance(arguments, list):
+        return [for_samples(argument, samples) for argument in arguments]
+    if isinstance(arguments, dict):
+        return {key: for_samples(argument, samples) for key, argument in arguments.items()}
+    return arguments // BATCH * samples if is_batch(arguments) else arguments
 
 
-def of_one(target: str, arguments: list[Any]) -> list[Any]:
-    """The arguments of such a node for one sample: the first of its sizes without the factor that is the batch."""
-    if target in FILLING:
-        return [[1, *arguments[0][1:]], *arguments[1:]]
-    if target not in (*STRETCHING, *VIEWS):
-        return arguments
-    source, sizes, *rest = arguments
-    first = sizes[0] // BATCH if is_batch(sizes[0]) else sizes[0]
-    return [source, [first, *sizes[1:]], *rest]
+def same_for_all(torch: Any, run: Callable[[int], Any]) -> tuple[Any, list[int | None]] | None:
+    """What a node gives for one sample, and the dimension of each result in which that for two repeats it.
 
-
-def same_for_all(torch: Any, run: Callable[[int], Any]) -> Any:
-    """The result for one sample, if that for two repeats it; products of more rows may round in another way."""
+    The dimension is None where the number of samples has no bearing on the result. There is none of it where one
+    differs in another way.
+    """
     try:
         one, two = run(1), run(2)
     except Exception:  # what it reads besides is for all samples
         return None
-    if not isinstance(one, torch.Tensor) or one.dim() == 0 or two.shape != (2 * one.shape[0], *one.shape[1:]):
+    axes: list[int | None] = []
+    singles, doubles = _several(one), _several(two)
+    if len(singles) != len(doubles):
         return None
-    twice = torch.cat([one, one])
-    if not one.is_floating_point():
-        return one if torch.equal(twice, two) else None
-    finite = one[torch.isfinite(one)]
+    for single, double in zip(singles, doubles, strict=True):
+        if not isinstance(single, torch.Tensor) or single.dim() != double.dim():
+            return None
+        sizes = zip(single.shape, double.shape, strict=True)
+        grown = [axis for axis, (size, other) in enumerate(sizes) if size != other]
+        axis = grown[0] if grown else None
+        due = single if axis is None else torch.cat([single, single], axis)
+        if due.shape != double.shape or not _alike(torch, due, double):
+            return None
+        axes.append(axis)
+    return one, axes
+
+
+def _several(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, tuple | list) else [results]
+
+
+def _alike(torch: Any, due: Any, found: Any) -> bool:
+    """Whether two results are equal; products of more rows may round in another way."""
+    if not due.is_floating_point():
+        return bool(torch.equal(due, found))
+    finite = due[torch.isfinite(due)]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
-    return one if torch.allclose(twice, two, rtol=0.0, atol=1e-6 * largest, equal_nan=True) else None
+    return bool(torch.allclose(due, found, rtol=0.0, atol=1e-6 * largest, equal_nan=True))
 
 
 def computes_with_batch(target: str, operands: Any) -> bool:
@@ -75,31 +70,3 @@ def computes_with_batch(target: str, operands: Any) -> bool:
     return name in ("add", "sub", "rsub", "mul", "div", "pow", "remainder", "floor_divide") and any(
         is_batch(scalar) for scalar in scalars
     )
-
-
-def _begins(target: str, source: Constant, sizes: list[int]) -> bool:
-    """Whether this repeats a constant along its first dimension alone, as often as there are samples."""
-    if source.repeated or not sizes or not is_batch(sizes[0]) or any(map(is_batch, sizes[1:])):
-        return False
-    shape = source.array.shape
-    return target == "aten.repeat.default" or len(sizes) > len(shape) or shape[0] == 1
-
-
-def _beside(constant: Constant, terms: list[Constant]) -> bool:
-    """Whether a constant is the same for all rows that another repeats, or repeated along the same dimension."""
-    rank = max(term.array.ndim for term in terms)
-    if constant.repeated:
-        return constant.array.ndim == rank
-    return constant.array.ndim < rank or constant.array.shape[0] == 1
-
-
-def _keeps_first(target: str, rank: int, arguments: list[Any]) -> bool:
-    """Whether a move leaves the first dimension where it is."""
-    if target in VIEWS:
-        sizes = arguments[1]
-        return len(sizes) > 0 and (is_batch(sizes[0]) or sizes[0] == -1) and not any(map(is_batch, sizes[1:]))
-    if target == "aten.transpose.int":
-        return all(axis % rank != 0 for axis in arguments[1:3])
-    if target == "aten.permute.default":
-        return bool(arguments[1][0] % rank == 0)
-    return target == "aten.unsqueeze.default" and bool(arguments[1] % (rank + 1) != 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import io
+import itertools
 import operator
 import os
 import re
@@ -353,7 +354,7 @@ class _Importer:
         elif not hasattr(node.target, "_schema"):
             self._compute_size(node, operands)
         elif not _holds(operands, Value) or reads_shape(target, _holds(operands[0][1:], Value)):
-            self._evaluate(node, target, repeated.repeats(target, operands))
+            self._evaluate(node, target)
         else:
             self._import(node, target, operands)
 
@@ -398,8 +399,8 @@ class _Importer:
         self._record(error.node, str(source.target), Status.UNSUPPORTED, f"{error.reason}; {error.way_out}")
         self.known[node] = _Unknown(error.node)
 
-    def _evaluate(self, node: Any, target: str, of_one: bool) -> None:
-        """A node of constants only, by PyTorch itself; where it repeats for each sample, for one."""
+    def _evaluate(self, node: Any, target: str) -> None:
+        """A node of constants only, by PyTorch itself; where it repeats something for each sample, for one."""
         import torch
 
         operands = self._resolve([node.args, node.kwargs])
@@ -411,22 +412,18 @@ class _Importer:
                     return torch.empty(value.dims(1), dtype=kinds[value.dtype])
                 return torch.from_numpy(np.array(value.of(samples))) if isinstance(value, Constant) else value
 
-            arguments = self._resolve([node.args, node.kwargs], tensor)
-            if of_one:
-                arguments[0] = repeated.of_one(target, arguments[0])
+            arguments = repeated.for_samples(self._resolve([node.args, node.kwargs], tensor), samples)
             return node.target(*arguments[0], **arguments[1])
 
         name, drawn = self.names[node], torch.get_rng_state()
         if repeated.computes_with_batch(target, operands):
             self._fail(node, self._of_samples(name, _plain(target)))
             return
-        several = any(constant.repeated for constant in _all(operands, Constant))
+        several = any(constant.repeated is not None for constant in _all(operands, Constant))
+        several = several or any(map(is_batch, _all(operands, int)))
         try:
-            result = run(1) if of_one else None
-            if several and not of_one and not any(map(is_batch, _all(operands, int))):
-                result = repeated.same_for_all(torch, run)
-            alike = result is not None
-            result = result if alike else run(BATCH)
+            found = repeated.same_for_all(torch, run) if several else None
+            result, axes = found or (run(BATCH), itertools.repeat(None))
         except Exception as error:
             self._fail(
                 node, UnsupportedError(name, _plain(target), f"it could not be evaluated ({_first_line(error)})", "")
@@ -437,9 +434,12 @@ class _Importer:
             self._fail(node, UnsupportedError(name, _plain(target), *RANDOM))
             return
         if isinstance(result, tuple | list):
-            self.known[node] = [Constant(f"{name}.{i}", _numpy(part)) for i, part in enumerate(result)]
+            parts = enumerate(zip(result, axes, strict=False))
+            self.known[node] = [Constant(f"{name}.{i}", _numpy(part), axis) for i, (part, axis) in parts]
+        elif hasattr(result, "numpy"):
+            self.known[node] = Constant(name, _numpy(result), next(iter(axes)))
         else:
-            self.known[node] = Constant(name, _numpy(result), alike) if hasattr(result, "numpy") else result
+            self.known[node] = result
         self._record(name, target, Status.REWRITTEN, "constant, evaluated at compile time")
 
     def _import(self, node: Any, target: str, operands: Any) -> None:

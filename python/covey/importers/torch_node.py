@@ -51,8 +51,8 @@ class Constant:
 
     name: str
     array: npt.NDArray[Any] = field(repr=False)
-    repeated: bool = False
-    """Whether it is what a sample has, where the model repeats that for all samples (`covey.importers.repeated`)."""
+    repeated: int | None = None
+    """The dimension in which the model repeats this for all samples, if it does (`covey.importers.repeated`)."""
 
     @property
     def of_all(self) -> npt.NDArray[Any]:
@@ -61,7 +61,15 @@ class Constant:
 
     def of(self, samples: int) -> npt.NDArray[Any]:
         """The array as the model has it for so many samples."""
-        return np.tile(self.array, (samples, *(1,) * (self.array.ndim - 1))) if self.repeated else self.array
+        if self.repeated is None:
+            return self.array
+        times = [samples if axis == self.repeated else 1 for axis in range(self.array.ndim)]
+        return np.tile(self.array, times)
+
+    @property
+    def of_one(self) -> npt.NDArray[Any]:
+        """The array without its first dimension, where it holds the samples alone and all have the same."""
+        return self.array[0] if self.repeated == 0 and len(self.array) == 1 else self.array
 
 
 def is_batch(size: Any) -> bool:
@@ -214,8 +222,8 @@ class TorchNode:
         native = self.op_type.startswith(("aten.native_", "aten._"))
         (self.first_of if native else self.become)(operator, *operands, **attributes)
 
-    def constant_result(self, array: npt.NDArray[Any], *, repeated: bool = False) -> None:
-        """The node's result is a constant, whatever the network's input is; `repeated` if it is that of one sample."""
+    def constant_result(self, array: npt.NDArray[Any], *, repeated: int | None = None) -> None:
+        """The node's result is a constant, whatever the network's input is; `repeated` as in `Constant`."""
         self.known = Constant(self.output, array, repeated)
         self.rewritten = "constant, whatever it reads"
 

@@ -56,7 +56,7 @@ def _of_one_sample(frame: Frame, index: int, term: str, label: str) -> tuple[str
     """The term and name of a constant that repeats the same for each sample, for one of them."""
     array, axis = frame.node.constant(index, "operand"), term.index(label)
     first = array.take([0], axis)
-    samples = array.shape[axis] in (BATCH, frame.node.scope.exported_batch)
+    samples = array.shape[axis] in (1, BATCH, frame.node.scope.exported_batch)
     if frame.x.merged > 1 or term.count(label) > 1 or not samples or not (array == first).all():
         raise frame.refused(f"the constant of its term '{term}' differs between the samples")
     return term.replace(label, ""), frame.constant(first.squeeze(axis))

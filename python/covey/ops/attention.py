@@ -230,7 +230,10 @@ def _attention_aten(node: TorchNode) -> None:
     node.ignore("enable_gqa", "return_debug_mask")
     if node.number("dropout_p") != 0.0:
         raise node.unsupported("it is in training mode", "call eval() on the module before exporting it")
-    operands = [node.activation(name) for name in ("query", "key", "value")]
+    operands = [node.argument(name) for name in ("query", "key", "value")]
+    if any(isinstance(operand, Constant) for operand in operands):
+        _in_steps(node, *operands)
+        return
     mask = node.argument("attn_mask")
     q, k, _ = operands
     public = not node.flag("is_causal") and not isinstance(mask, Value)
@@ -252,16 +255,25 @@ def _attention_aten(node: TorchNode) -> None:
     node.give("Squeeze", result, one)
 
 
-def _in_steps(node: TorchNode, q: Value, k: Value, v: Value) -> None:
-    """Of more dimensions than heads, or where the batch is merged with windows, whose masks may differ: products, sums
-    and Softmax.
+def _in_steps(node: TorchNode, q: Value | Constant, k: Value | Constant, v: Value | Constant) -> None:
+    """Of more dimensions than heads, of learned queries or keys, or where the batch is merged with windows, whose
+    masks may differ: products, sums and Softmax.
     """
+    if isinstance(q, Constant) and isinstance(k, Constant):
+        raise node.unsupported(
+            "its query and key do not depend on the network's input", "multiply its value with the weights themselves"
+        )
     mask = node.argument("attn_mask")
+    (length, size), (keys, _) = ((x.dims(1) if isinstance(x, Value) else x.array.shape)[-2:] for x in (q, k))
     if node.flag("is_causal"):
-        mask = Constant(f"{node.output}.causal", np.tri(q.dims(BATCH)[-2], k.dims(BATCH)[-2], dtype=np.bool_))
-    scale = node.number("scale") if node.has("scale") else q.dims(BATCH)[-1] ** -0.5
-    turned = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
-    product = node.apply("MatMul", q, node.apply("Transpose", k, perm=turned, suffix="turned_key"), suffix="product")
+        mask = Constant(f"{node.output}.causal", np.tri(length, keys, dtype=np.bool_))
+    scale = node.number("scale") if node.has("scale") else size**-0.5
+    if isinstance(k, Constant):
+        turned: Value | Constant = replace(k, name=f"{k.name}.turned", array=k.array.swapaxes(-1, -2))
+    else:
+        order = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
+        turned = node.apply("Transpose", k, perm=order, suffix="turned_key")
+    product = node.apply("MatMul", q, turned, suffix="product")
     scores = node.apply("Mul", product, scale, suffix="scores")
     if isinstance(mask, Constant):
         array = np.where(mask.array, 0.0, MASKING) if mask.array.dtype == np.bool_ else mask.array

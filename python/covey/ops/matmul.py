@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from covey._proto import program_pb2 as pb
-from covey.importers.onnx_node import OnnxNode, from_onnx
+from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
 from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.interval import Array, Interval, of_centre, of_sums
 from covey.ir import Node, Op, Shape, Value
@@ -108,8 +108,8 @@ def _stretched(node: OnnxNode, x: Value, y: Value) -> list[Value]:
 
 
 def _constant(node: OnnxNode, index: int, what: str, x: Value) -> Array:
-    """Without dimensions of size 1 in front, one of which may stand for the batch of x."""
-    array = node.weights(index, what)
+    """Without dimensions of size 1 in front, one of which may stand for the batch of x, and as one sample has it."""
+    array = of_one_sample(node.weights(index, what), x.rank, node.scope.exported_batch)
     if array.ndim > x.rank:
         raise node.more_dimensions(what, array, x)
     while array.ndim > 2 and array.shape[0] == 1:

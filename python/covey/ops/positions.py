@@ -116,8 +116,8 @@ def _gather_aten(node: TorchNode) -> None:
             node.become("GatherElements", x, index, axis=node.axis("dim", x.rank))
             return
         known = index if isinstance(index, Constant) else node.constant("index")
-        if isinstance(known, Constant) and known.repeated and x.batch_first and len(known.array) == 1:
-            known = Constant(known.name, known.array[0])
+        if isinstance(known, Constant) and x.batch_first:
+            known = Constant(known.name, known.of_one)
         node.become("GatherElements", x, known, axis=node.axis("dim", x.rank))
         return
     # Where all of a constant are the same, any place has that.

@@ -44,4 +44,4 @@ def _is_no_number(node: OnnxNode) -> None:
 )
 def _is_number_aten(node: TorchNode) -> None:
     x = node.argument("self")
-    node.constant_result(np.full((1, *x.shape), node.op_type == "aten.isfinite"), repeated=x.batch_first)
+    node.constant_result(np.full((1, *x.shape), node.op_type == "aten.isfinite"), repeated=0 if x.batch_first else None)

@@ -152,10 +152,8 @@ def _whole(node: TorchNode) -> tuple[Value | npt.NDArray[Any], tuple[int, ...]]:
 
 def _once(node: TorchNode, constant: Constant, rank: int, what: str) -> npt.NDArray[Any]:
     """A constant of one sample, where all samples have the same; `rank` counts the batch."""
-    array = constant.array
-    if constant.repeated:
-        array = array[0] if len(array) == 1 else array
-    else:
+    array = constant.of_one
+    if constant.repeated is None:
         array = of_one_sample(array, rank, node.scope.exported_batch)
     if array.ndim >= rank:
         raise node.unsupported(f"its {what} may not differ between samples", "make it independent of the batch")
@@ -215,9 +213,8 @@ def _scatter_aten(node: TorchNode) -> None:
     if not isinstance(index, Constant):
         raise node.unsupported("it writes at secret indices", "use a comparison and torch.where")
     if isinstance(x, Constant):
-        x = replace(x, array=x.array.astype(np.float64), repeated=False)
-    if index.repeated and len(index.array) == 1:
-        index = Constant(index.name, index.array[0])
+        x = replace(x, array=x.array.astype(np.float64), repeated=None)
+    index = Constant(index.name, index.of_one)
     if isinstance(updates, int | float):
         updates = np.full(index.array.shape, float(updates))
     rank = x.rank if isinstance(x, Value) else x.array.ndim
