@@ -6,7 +6,7 @@ Those of a group are the outputs of one module, which is exported once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,10 @@ def written(start: Any, *assignments: tuple[Any, Any]) -> Any:
     for place, value in assignments:
         copy[place] = value
     return copy
+
+
+def halves(x: Any) -> list[tuple[Any, Any]]:
+    return [((..., slice(None, 2)), x[..., :2] + 1), ((..., slice(2, None)), x[..., 2:] * 2)]
 
 
 def compared(x: Any, y: Any) -> Any:
@@ -190,6 +194,9 @@ GROUPS: dict[str, dict[str, Function]] = {
         "every other": lambda x: written(
             torch.zeros_like(x), ((..., slice(0, None, 2)), x[..., :2]), ((..., slice(1, None, 2)), x[..., 2:])
         ),
+        "halves of what holds anything": lambda x: written(torch.empty_like(x), *halves(x)),
+        "halves of a new one": lambda x: written(x.new_empty(len(x), 3, 4), *halves(x)),
+        "halves of one of this size": lambda x: written(torch.empty(len(x), 3, 4), *halves(x)),
         "a row": lambda x: written(x, ((ALL, 1), x[:, 0])),
         "the last row, a number": lambda x: written(x, ((ALL, -1), 1.0)),
         "rows by number": lambda x: written(x, ((ALL, [0, 2]), x[:, 1:])),
@@ -252,6 +259,15 @@ def example(samples: int) -> Any:
     return torch.rand(samples, 3, 4, generator=torch.Generator().manual_seed(samples)) * 4 - 2
 
 
+@pytest.fixture
+def unwritten_is_nan() -> Iterator[None]:
+    """PyTorch fills memory that it does not write to with NaN."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("unwritten_is_nan")
 @pytest.mark.parametrize("group", GROUPS)
 def test_they_are_what_the_module_computes(group: str) -> None:
     module, x = Outputs(list(GROUPS[group].values())), example(3)

@@ -13,9 +13,15 @@ ROUNDS = 4
 CHECKS = ("aten._assert", "aten.sym_constrain", "aten._assert_scalar", "aten._assert_tensor_metadata")
 """Nodes that check what the compiler checks itself, or what a module asserts of its data, and compute nothing."""
 
+UNWRITTEN = tuple(f"aten.{name}." for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"))
+"""Nodes whose result holds anything until it is written to."""
+
 LIKE = tuple(
-    f"aten.{name}." for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "fill")
-)
+    f"aten.{name}."
+    for name in (
+        "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "fill",
+    )
+)  # fmt: skip
 """Nodes that read no more of their first operand than its type and, of one sample, its shape."""
 
 

@@ -26,7 +26,7 @@ import numpy as np
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, eager, moved, narrow, repeated
-from covey.importers.decomposed import checking, decomposed, reads_shape
+from covey.importers.decomposed import UNWRITTEN, checking, decomposed, reads_shape
 from covey.importers.modules import cannot_export, check_module
 from covey.importers.onnx_node import BATCH, Scope, well_formed
 from covey.importers.replacements import no_secure_form
@@ -413,7 +413,8 @@ class _Importer:
                 return torch.from_numpy(np.array(value.of(samples))) if isinstance(value, Constant) else value
 
             arguments = repeated.for_samples(self._resolve([node.args, node.kwargs], tensor), samples)
-            return node.target(*arguments[0], **arguments[1])
+            result = node.target(*arguments[0], **arguments[1])
+            return result.zero_() if target.startswith(UNWRITTEN) else result
 
         name, drawn = self.names[node], torch.get_rng_state()
         if repeated.computes_with_batch(target, operands):
