@@ -10,7 +10,7 @@ import pytest
 
 import covey
 from covey import reference
-from covey.importers.torch_export import examine
+from covey.importers.torch_export import examine, load
 from covey.passes import rewrite
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -218,3 +218,34 @@ def test_what_is_refused(case: str) -> None:
     function, shape, saying = REFUSED[case]
     with pytest.raises(covey.UnsupportedError, match=saying):
         covey.compile(Apply(function), (inputs(shape, 2),), input_range=(-1, 1))
+
+
+class Gathering(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Takes one input by its name and others as they come."""
+
+    def forward(self, x: Any, *more: Any, **named: Any) -> Any:
+        return torch.relu(x) + sum(more) + sum(named.values())
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_signature_that_gathers_inputs_leaves_the_batch_free(named: bool) -> None:
+    x = inputs((5,), 2)
+    program, fixed = load(Gathering().eval(), {"x": x, "y": x, "z": x} if named else (x, x, x))
+    assert fixed is None
+    batches = {str(node.meta["val"].shape[0]) for node in program.graph.nodes if node.op == "placeholder"}
+    assert len(batches) == 1 and "2" not in batches
+
+
+def test_errors_say_that_the_module_fixes_the_batch() -> None:
+    module = Apply(lambda m, x: (x.transpose(0, 1).reshape(-1, 5) + m.w.repeat(len(x), 1)).view(2, -1, 5))
+    with pytest.raises(covey.UnsupportedError, match=r"exported for 3 samples alone: .* x\.shape\[0\] instead of len"):
+        covey.compile(module, (inputs((2, 5), 3),), input_range=(-1, 1))
+
+
+def test_errors_say_why_pytorch_fixes_the_batch() -> None:
+    class Branching(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return x.cumsum(0) if x.shape[0] < 4 else x
+
+    with pytest.raises(covey.UnsupportedError, match=r"exported for 3 samples alone: PyTorch says: .* generated guard"):
+        covey.compile(Branching().eval(), (inputs((5,), 3),), input_range=(-1, 1))

@@ -47,6 +47,14 @@ def check_module(torch: Any, module: Any) -> None:
             raise UnsupportedError(path or "the model", type(part).__name__, reason, way_out)
 
 
+def fixed_batch(error: Exception, shown: str) -> str:
+    """Why PyTorch exports a module for one number of samples alone; `shown` is what PyTorch says."""
+    if "specialized it to be a constant" in str(error):
+        return "its code fixes their number: write x.shape[0] instead of len(x), int(x.shape[0]) or a number"
+    violated = (line.strip()[2:] for line in str(error).splitlines() if line.startswith("  - "))
+    return f"PyTorch says: {next(violated, shown)[:200]}"
+
+
 def cannot_export(torch: Any, module: Any, error: Exception, shown: str) -> ModelError:
     """The error of a module that PyTorch does not export; `shown` is what PyTorch says."""
     way_out = "see torch.export's own advice, or export to ONNX"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import inspect
 import io
 import itertools
 import operator
@@ -27,7 +28,7 @@ import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, eager, moved, narrow, repeated
 from covey.importers.decomposed import UNWRITTEN, checking, decomposed, reads_shape
-from covey.importers.modules import cannot_export, check_module
+from covey.importers.modules import cannot_export, check_module, fixed_batch
 from covey.importers.onnx_node import BATCH, Scope, well_formed
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, RANDOM, TORCH_IMPORTERS, Constant, TorchNode, is_batch
@@ -48,26 +49,27 @@ def is_torch(source: object) -> bool:
     return torch is not None and isinstance(source, torch.nn.Module | torch.export.ExportedProgram)
 
 
-def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> Any:
+def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> tuple[Any, str | None]:
     """The program of a .pt2 file, a module with example inputs, or an exported program. Raises `ModelError`.
 
-    With `dropout` all Dropout nodes are in training mode, and others that drop are refused.
+    The second result says why a module is exported for one number of samples alone, if it is. With `dropout` all
+    Dropout nodes are in training mode, and others that drop are refused.
     """
-    torch = _torch(source)
+    torch, fixed = _torch(source), None
     if isinstance(source, torch.export.ExportedProgram):
         program = copy.deepcopy(source) if dropout else source
     elif isinstance(source, torch.nn.Module):
         if dropout:
             source = copy.deepcopy(source).eval()
             dropping.check_modules(torch, source)
-        program = _export(torch, source, example_inputs)
+        program, fixed = _export(torch, source, example_inputs)
     else:
         program = _read(torch, os.fspath(source))
     if dropout:
         dropping.drop(torch, program)
     try:
         with _quiet():
-            return decomposed(torch, program.run_decompositions({}))
+            return decomposed(torch, program.run_decompositions({})), fixed
     except Exception as error:  # PyTorch raises many kinds
         raise ModelError(f"the model cannot be brought to PyTorch's core form ({_first_line(error)})") from None
 
@@ -90,13 +92,13 @@ def examine(
 
     With `dropout` the nodes of that operator stay; otherwise they do nothing. With `trained` weights stay apart.
     """
-    program = load(source, example_inputs, dropout=dropout)
+    program, fixed = load(source, example_inputs, dropout=dropout)
     if name is None:
         if isinstance(source, str | os.PathLike):
             name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
         elif not hasattr(source, "graph_signature"):
             name = type(source).__name__
-    graph, errors = _Importer(program, name or "model", dropout, trained).run()
+    graph, errors = _Importer(program, name or "model", dropout, trained, fixed).run()
     torch = _torch(source)
     if isinstance(source, torch.nn.Module) and not (errors or dropout):
         examples = _examples(torch, source, example_inputs)
@@ -154,7 +156,7 @@ def _read(torch: Any, path: str) -> Any:
         ) from None
 
 
-def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
+def _export(torch: Any, module: Any, example_inputs: Any) -> tuple[Any, str | None]:
     check_module(torch, module)
     training = next((path or "the model" for path, part in module.named_modules() if part.training), None)
     if training is not None:
@@ -167,18 +169,19 @@ def _export(torch: Any, module: Any, example_inputs: Any) -> Any:
         return ((), dict(tensors)) if named else (tuple(tensors.values()), {})
 
     batch = torch.export.Dim("batch")
-    shapes = {name: {0: batch} for name in wide}
+    args, kwargs = arguments(wide)
     try:
+        # In the form of the signature, which may gather several in one parameter.
+        given = dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
+        shapes = torch.utils._pytree.tree_map(lambda _: {0: batch}, given)
         with _quiet():
-            return torch.export.export(
-                module, *arguments(wide), dynamic_shapes=shapes if named else tuple(shapes.values())
-            )
-    except Exception:
+            return torch.export.export(module, args, kwargs, dynamic_shapes=shapes), None
+    except Exception as error:
         # Some modules fix the batch size in their code: they are exported with that of the examples.
-        pass
+        fixed = fixed_batch(error, _first_line(error))
     try:
         with _quiet():
-            return torch.export.export(module, *arguments(examples))
+            return torch.export.export(module, *arguments(examples)), fixed
     except Exception as error:
         raise cannot_export(torch, module, error, _first_line(error)) from None
 
@@ -248,8 +251,9 @@ class _Unknown:
 
 
 class _Importer:
-    def __init__(self, program: Any, name: str, dropout: bool = False, trained: bool = False) -> None:
+    def __init__(self, program: Any, name: str, dropout: bool, trained: bool, fixed: str | None) -> None:
         self.program = program
+        self.fixed = fixed
         self.scope = Scope(Graph(name), OPSET, dropout=dropout, trained=trained)
         self.errors: list[NodeError] = []
         self.known: dict[Any, Any] = {}
@@ -448,9 +452,8 @@ class _Importer:
         arguments, given = _bind(node.target._schema, *operands)
         asked = frozenset(user.args[1] for user in node.users if user.target is operator.getitem)
         torch_node = TorchNode(self.scope, name, _plain(target), graph.fresh(name), arguments, given, asked)
-        mark = len(graph.nodes)
+        mark, importer = len(graph.nodes), TORCH_IMPORTERS.get(target)
         try:
-            importer = TORCH_IMPORTERS.get(target)
             if importer is None:
                 raise no_secure_form(name, _plain(target))
             with well_formed(name, torch_node.op_type):
@@ -464,6 +467,9 @@ class _Importer:
                 result = narrow.fitting(torch_node, result, node.meta["val"].dtype)
         except NodeError as error:
             del graph.nodes[mark:]
+            if importer is not None and self.fixed is not None:
+                exported = f"the module was exported for {self.scope.exported_batch} samples alone"
+                error = type(error)(error.node, error.op, error.reason, f"{error.way_out} ({exported}: {self.fixed})")
             self._fail(node, error)
             return
         status = Status.OK if torch_node.rewritten is None else Status.REWRITTEN
