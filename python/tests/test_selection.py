@@ -204,6 +204,7 @@ COMPUTED: dict[str, Callable[[Any], Any]] = {
         samples(x), (torch.arange(4) * (x[:, :, 0] > -1.5).to(torch.int32)).argmax(-1)
     ],
     "a table": lambda x: torch.arange(15.0).reshape(5, 3)[x.argmax(-1)],
+    "rows selected": lambda x: torch.arange(15.0).reshape(5, 3).index_select(0, x.argmax(-1).view(-1)).view(-1, 4, 3),
     "places as numbers": lambda x: x.argmax(-1) / 2 + x[:, :, 0],
 }
 

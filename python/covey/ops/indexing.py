@@ -50,6 +50,10 @@ def _select_aten(node: TorchNode) -> None:
 
 @from_torch("aten.index_select.default")
 def _index_select_aten(node: TorchNode) -> None:
+    source, index = node.argument("self"), node.argument("index")
+    if isinstance(source, Constant) and isinstance(index, Value):
+        node.become("Gather", node.operand("self"), index, axis=node.axis("dim", source.array.ndim))
+        return
     x = node.activation("self")
     node.become("Gather", x, node.constant("index"), axis=node.axis("dim", x.rank))
 
