@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -44,28 +45,38 @@ def layer(
     bias: bool = True,
     peepholes: bool = False,
     direction: str = "forward",
+    lead: tuple[int, ...] = (),
     **attributes: Any,
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """x [N, length, size] through a layer of layout 0 between transpositions; states are inputs or `fixed`.
+    """x [N, *lead, length, size] through a layer of layout 0 between transpositions; states are inputs or `fixed`.
 
-    Results are y [N, length, directions, hidden], the last state a and the last cell e, [N, directions, hidden].
+    Results are y [N, *lead, length, directions, hidden], the last state a and the last cell e [N, *lead, directions,
+    hidden]. What leads is merged with the batch.
     """
     rng = np.random.default_rng(7)
     directions = 2 if direction == "bidirectional" else 1
     known = constants(kind, directions, bias=bias, peepholes=peepholes)
-    inputs = {"x": rng.uniform(-2, 2, (6, LENGTH, SIZE))}
-    nodes = [helper.make_node("Transpose", ["x"], ["t"], name="to_front", perm=[1, 0, 2])]
+    nodes, inputs = [], {"x": rng.uniform(-2, 2, (6, *lead, LENGTH, SIZE))}
+
+    def front(name: str, source: str, sizes: tuple[int, ...]) -> None:
+        if lead:
+            known[f"{name}_sizes"] = np.array([-1, *sizes])
+            nodes.append(helper.make_node("Reshape", [source, f"{name}_sizes"], [f"{name}m"], name=f"{name}_merged"))
+        merged = f"{name}m" if lead else source
+        nodes.append(helper.make_node("Transpose", [merged], [name], name=f"{name}_front", perm=[1, 0, 2]))
+
+    front("t", "x", (LENGTH, SIZE))
     operands = ["t", "w", "r", "b" if bias else "", "", "", "", "p" if peepholes else ""]
     if lengths is not None:
         known["lengths"] = lengths
         operands[4] = "lengths"
     for place, name in ((5, "h"), (6, "c")):
         if name in fixed:
-            known[name] = rng.uniform(-1, 1, (directions, 1, HIDDEN)).repeat(6, axis=1)
+            known[name] = rng.uniform(-1, 1, (directions, 1, HIDDEN)).repeat(6 * math.prod(lead), axis=1)
             operands[place] = name
         elif name in states:
-            inputs[name] = rng.uniform(-1, 1, (6, directions, HIDDEN))
-            nodes.append(helper.make_node("Transpose", [name], [f"{name}t"], name=f"{name}_front", perm=[1, 0, 2]))
+            inputs[name] = rng.uniform(-1, 1, (6, *lead, directions, HIDDEN))
+            front(f"{name}t", name, (directions, HIDDEN))
             operands[place] = f"{name}t"
     while not operands[-1]:
         operands.pop()
@@ -75,7 +86,11 @@ def layer(
     )
     for name in outputs:
         perm = [2, 0, 1, 3] if name == "y" else [1, 0, 2]
-        nodes.append(helper.make_node("Transpose", [f"inner_{name}"], [name], name=f"{name}_back", perm=perm))
+        back = f"back_{name}" if lead else name
+        nodes.append(helper.make_node("Transpose", [f"inner_{name}"], [back], name=f"{name}_back", perm=perm))
+        if lead:
+            known[f"{name}_apart"] = np.array([-1, *lead, *([LENGTH] if name == "y" else []), directions, HIDDEN])
+            nodes.append(helper.make_node("Reshape", [back, f"{name}_apart"], [name], name=f"{name}_parted"))
     shapes = {name: ["N", *array.shape[1:]] for name, array in inputs.items()}
     return builders.model(nodes, shapes, list(outputs), known), inputs
 
@@ -98,6 +113,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "GRU, reset after, state of an input": ("GRU", {"linear_before_reset": 1, "states": ("h",)}),
     "RNN": ("RNN", {"outputs": "ya"}),
     "RNN, both ways": ("RNN", {"direction": "bidirectional", "states": ("h",), "activations": ["Relu", "Relu"]}),
+    "LSTM of rows": ("LSTM", {"lead": (3,), "states": ("h",), "fixed": ("c",), "outputs": "yae", "peepholes": True}),
+    "LSTM of rows, both ways": ("LSTM", {"lead": (3,), "direction": "bidirectional", "outputs": "yae"}),
+    "GRU of rows": ("GRU", {"lead": (2, 2), "direction": "bidirectional", "states": ("h",), "outputs": "ya"}),
+    "GRU of rows, reset after": ("GRU", {"lead": (3,), "linear_before_reset": 1, "fixed": ("h",)}),
+    "RNN of rows": ("RNN", {"lead": (3,), "outputs": "ya", "direction": "reverse"}),
     "RNN, fixed state": (
         "RNN",
         {"fixed": ("h",), "activations": ["LeakyRelu"], "activation_alpha": [0.2], "outputs": "a"},
@@ -111,7 +131,9 @@ def test_agrees_with_onnxruntime(case: str) -> None:
     proto, inputs = layer(kind, **options)
     agree(proto, inputs, tolerance=4e-3)
     graph = import_model(proto)
-    assert sum(isinstance(node.op, Dense) and graph.values[node.output].shape[0] == LENGTH for node in graph.nodes) == 1
+    sizes = (math.prod(options["lead"]), LENGTH) if "lead" in options else (LENGTH,)
+    made = [graph.values[node.output].shape for node in graph.nodes if isinstance(node.op, Dense)]
+    assert sum(shape[: len(sizes)] == sizes for shape in made) == 1
 
 
 @pytest.mark.parametrize("kind", GATES)

@@ -36,6 +36,13 @@ class Tagger(nn.Module):
         return (y, *(end.transpose(0, 1) for end in ends))
 
 
+class Rows(Tagger):
+    """The same of several sequences in each sample."""
+
+    def forward(self, x: Any) -> Any:
+        return tuple(each.reshape(*x.shape[:2], *each.shape[1:]) for each in super().forward(x.flatten(0, 1)))
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "one layer": {},
     "no bias": {"bias": False},
@@ -49,6 +56,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", OPTIONS)
 def test_recurrent(case: str, kind: str, batch_first: bool) -> None:
     agrees(Tagger(kind, batch_first=batch_first, **OPTIONS[case]), image(*SEQUENCE))
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("case", OPTIONS)
+def test_sequences_of_a_sample(case: str, kind: str, batch_first: bool) -> None:
+    """As of the rows of an image, in Sequencer2d."""
+    agrees(Rows(kind, batch_first=batch_first, **OPTIONS[case]), image(3, 2, *SEQUENCE[1:]))
 
 
 def test_relu() -> None:

@@ -45,6 +45,9 @@ def layout_of(value: Value) -> Layout:
     return Layout(value.at, value.merged, value.first)
 
 
+BEHIND = ".batch_first"
+"""Ends the names of values that stand behind a model's own, which have the batch elsewhere."""
+
 Place = tuple[Layout, Shape]
 """Where the batch is, and the shape of a sample behind it."""
 

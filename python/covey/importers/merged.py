@@ -36,7 +36,7 @@ def of_images(frame: Frame) -> None:
         if node.has(2):
             inputs.append(frame.constant(_repeated(node.weights(2, "bias"), copies)))
         attributes = {**attributes, "group": int(node.attribute("group", 1)) * copies}
-    result = _emit(frame, frame.operator, inputs, attributes)
+    result = emit(frame, frame.operator, inputs, attributes)
     value = node.scope.activation(result)
     assert value is not None
     shape = [BATCH, *parts, value.shape[0] // copies, *value.shape[1:]]
@@ -57,7 +57,7 @@ def normalised(frame: Frame) -> None:
     shape = (len(factor), *(1,) * (frame.rank - channel - 1))
     factors, summands = factor.reshape(shape), (shift - mean * factor).reshape(shape)
     source = node.scope.moved[frame.x.name]
-    product = _emit(frame, "Mul", [source, frame.constant(factors)], {})
+    product = emit(frame, "Mul", [source, frame.constant(factors)], {})
     frame.become([product, frame.constant(summands)], frame.layout, operator="Add")
 
 
@@ -80,9 +80,9 @@ def attention(frame: Frame) -> None:
         source, (of, *rest) = node.scope.moved[value.name], value.shape[x.merged - 1 :]
         if of == 1 < heads:  # a mask of all heads
             every = frame.constant(np.array([1, *parts, heads, *rest]))
-            source, of = _emit(frame, "Expand", [source, every], {}), heads
+            source, of = emit(frame, "Expand", [source, every], {}), heads
         inputs.append(_reshaped(frame, source, (copies * of, *rest)))
-    result = _emit(frame, "Attention", inputs, node.attributes)
+    result = emit(frame, "Attention", inputs, node.attributes)
     made = node.scope.activation(result)
     assert made is not None
     shape = [BATCH, *parts, heads, *made.shape[1:]]
@@ -94,10 +94,10 @@ def _repeated(array: npt.NDArray[Any], copies: int) -> npt.NDArray[Any]:
 
 
 def _reshaped(frame: Frame, source: str, shape: tuple[int, ...]) -> str:
-    return _emit(frame, "Reshape", [source, frame.constant(np.array([BATCH, *shape]))], {})
+    return emit(frame, "Reshape", [source, frame.constant(np.array([BATCH, *shape]))], {})
 
 
-def _emit(frame: Frame, operator: str, inputs: list[str], attributes: dict[str, Any]) -> str:
+def emit(frame: Frame, operator: str, inputs: list[str], attributes: dict[str, Any]) -> str:
     """The name of an operator's result on values whose batch is first."""
     node = frame.node
     name = node.scope.graph.fresh(f"{node.outputs[0]}.{operator.lower()}")

@@ -16,14 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.errors import NodeError, UnsupportedError
-from covey.importers import doubts, merged, rows, turned
+from covey.importers import doubts, merged, rows, sequences, turned
 from covey.importers.doubts import MOVE_BACK, OF_ATTENTION, value_of
-from covey.importers.layouts import FIRST, Layout, Place, layout_of, reshaped
+from covey.importers.layouts import BEHIND, FIRST, Layout, Place, layout_of, reshaped
 from covey.importers.onnx_node import BATCH, IMPORTERS, Importer, OnnxNode, Scope, of_one_sample, well_formed
 from covey.ir import Note, Status, Value
-
-_BEHIND = ".batch_first"
-"""Ends the names of values that stand behind a model's own."""
 
 
 def run(importer: Importer, operator: str, node: OnnxNode) -> None:
@@ -59,7 +56,7 @@ def _run_at(importer: Importer, operator: str, node: OnnxNode, place: Place | No
     if moved is not None:
         handler = _HANDLERS.get(operator)
         differ = operator != "Einsum" and any(layout_of(value) != layout_of(moved) for value in values)
-        if differ and operator in _LENGTHS and node.has(4) and not node.is_constant(4):
+        if differ and operator in sequences.KINDS and node.has(4) and not node.is_constant(4):
             raise node.unsupported("its sequences have lengths of their own", "let all have one, and pad them outside")
         if handler is None or differ:
             where = f"node '{node.scope.movers[moved.name][0]}' has moved the batch"
@@ -97,7 +94,7 @@ def settle(scope: Scope) -> None:
     names = {}
     for name, behind in scope.moved.items():
         del graph.values[name]
-        if behind in graph.values and behind.startswith(f"{name}{_BEHIND}"):
+        if behind in graph.values and behind.startswith(f"{name}{BEHIND}"):
             names[behind] = name
     taken = {name: behind for behind, name in names.items()}
     for other, name in scope.originals.items():
@@ -218,7 +215,7 @@ class Frame:
         """
         node, scope = self.node, self.node.scope
         names = [
-            scope.graph.fresh(f"{name}{_BEHIND}") if name and layout != Layout(0) else name
+            scope.graph.fresh(f"{name}{BEHIND}") if name and layout != Layout(0) else name
             for name, layout in zip(node.outputs, layouts, strict=False)
         ]
         names += node.outputs[len(layouts) :]
@@ -373,21 +370,6 @@ def _split(frame: Frame) -> None:
     frame.become(inputs, *[frame.layout] * len(frame.node.outputs), **frame.keep(axis=frame.behind(axis)))
 
 
-def _recurrent(frame: Frame) -> None:
-    """[length, batch, size], as layout 0 has it; the states before and behind are [directions, batch, hidden]."""
-    node = frame.node
-    if node.flag("layout") or frame.at != 1 or frame.x.merged > 1 or node.inputs[0] != frame.x.name:
-        raise frame.refused("it takes other dimensions than those")
-    inputs = list(node.inputs)
-    for index in filter(node.has, (0, 5, 6)):
-        value = value_of(node.scope, inputs[index])
-        if value is not None:
-            inputs[index] = node.scope.moved[value.name]
-        elif node.constant(index, "initial state").ndim == 3:
-            inputs[index] = frame.constant(node.constant(index, "initial state").swapaxes(0, 1))
-    frame.become(inputs, Layout(2), Layout(1), Layout(1), **frame.keep(layout=1))
-
-
 def _axes(node: OnnxNode) -> list[int] | None:
     if node.has(1):
         return node.constant_integers(1, "axes") if node.is_constant(1) else None
@@ -462,12 +444,10 @@ _REDUCTIONS = (
     "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
 
-_LENGTHS = ("GRU", "LSTM", "RNN")
-
 _HANDLERS: dict[str, Callable[[Frame], None]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **dict.fromkeys(_REDUCTIONS, _reduce),
-    **dict.fromkeys(_LENGTHS, _recurrent),
+    **dict.fromkeys(sequences.KINDS, sequences.recurrent),
     **dict.fromkeys(("ArgMax", "ArgMin"), rows.arg_max),
     **dict.fromkeys(merged.LAYERS, merged.of_images),
     **dict.fromkeys(rows.AXIS, rows.along_axis),
