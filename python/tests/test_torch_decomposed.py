@@ -333,3 +333,17 @@ def test_angles() -> None:
     (y,) = run_clear(load(program), points.numpy()).outputs.values()
     due = np.arctan2(*points.double().numpy().T[::-1, :, None])
     assert np.abs(np.asarray(y) - due).max() * 2 ** program.report["scale"] < 4
+
+
+def test_exponentials_of_numbers_below_all_rings() -> None:
+    """As RWKV has them of the state before its first token."""
+    start = torch.tensor([-1e38, 0.5, -1e38, 0.0])
+    functions = [
+        lambda x: torch.exp(start - x) * 0.5,
+        lambda x: torch.exp(x - start.neg()) * 0.5,
+        lambda x: torch.exp(torch.full((4,), -1e38) - torch.max(x, torch.full((4,), -1e38))) + x,
+    ]
+    module, x = Outputs(functions), example(3)
+    program = covey.compile(module, (x,), calibration=x.numpy())
+    for got, due in zip(run_clear(load(program), x.numpy()).outputs.values(), module(x), strict=True):
+        np.testing.assert_allclose(np.asarray(got), due.numpy(), atol=0.01)

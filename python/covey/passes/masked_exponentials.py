@@ -1,29 +1,31 @@
-"""Exponentials of what constants fill with minus infinity: zeros there, and no sum that has to hold such numbers."""
+"""Exponentials of numbers below all that a ring holds: zeros there, and no sum that has to hold such numbers."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from covey.functions import EXP
-from covey.importers.onnx_node import LEAST
 from covey.ir import Graph, Node, Value
 from covey.ops.add import Add
 from covey.ops.gather import ABSENT, flat
+from covey.ops.maximum import BEYOND
 from covey.ops.reshape import Reshape
 from covey.ops.scalar import Scalar
 from covey.ops.softmax import Mask
+from covey.ops.sub import Sub
 
 
 def mask_exponentials(graph: Graph) -> None:
-    """Take minus infinity out of the sum before every Exp; moves put zeros there, before the Exp and behind it."""
+    """Take such constants out of the sum before every Exp; moves put zeros there, before the Exp and behind it."""
     for node in list(graph.nodes):
         total = graph.producer(node.inputs[0]) if node.op == Scalar(EXP) else None
-        if total is None or not isinstance(total.op, Add) or graph.only_consumer(total.output) is not node:
+        if total is None or not isinstance(total.op, Add | Sub) or graph.only_consumer(total.output) is not node:
             continue
         for index, name in enumerate(total.inputs):
-            mask = graph.parameters[name] <= LEAST if name in graph.parameters else np.array(False)
+            constant = graph.parameters.get(name, np.zeros(()))
+            mask = (-constant if isinstance(total.op, Sub) and index == 1 else constant) <= -BEYOND
             if mask.any():
-                rest = np.where(mask, 0.0, graph.parameters[name])
+                rest = np.where(mask, 0.0, constant)
                 total.inputs[index] = graph.add_parameter(f"{name}.unmasked", rest).name
                 _put_zeros(graph, total, mask)
                 _put_zeros(graph, node, mask)
