@@ -54,6 +54,23 @@ def test_negative_logarithms(options: dict[str, Any], pixels: bool) -> None:
     agrees(Loss(loss), scores, due)
 
 
+HINGE = functional.hinge_embedding_loss
+RANKING = functional.margin_ranking_loss
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda x, y: functional.cross_entropy(x, y, reduction="none").reshape(x.shape[0], -1),
+        lambda x, y: functional.nll_loss(x.log_softmax(1), y, reduction="none").reshape(-1, 1),
+        lambda x, y: HINGE(x, (y > 1)[:, None] * 2.0 - 1, reduction="none").reshape(x.shape[0], -1),
+        lambda x, y: RANKING(x, 1 - x, (y > 1)[:, None] * 2.0 - 1, reduction="none").reshape(x.shape[0], -1),
+    ],
+)
+def test_losses_of_each_sample_keep_the_batch(how: Any) -> None:
+    agrees(Loss(how), image(3, 5), CLASSES)
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("how", [functional.cross_entropy, functional.nll_loss])
 def test_losses_of_all_samples_are_refused(how: Any, reduction: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from covey.importers.torch_node import TORCH_IMPORTERS
 
 ROUNDS = 4
 """A rule may give operators that take a rule themselves, so often."""
+
+WRONG = ("aten.nll_loss.default", "aten.hinge_embedding_loss.default", "aten.margin_ranking_loss.default")
+"""Operators whose rules in PyTorch take a loss for each sample as their mean or fail, for they read `reduction` as another argument."""
 
 CHECKS = ("aten._assert", "aten.sym_constrain", "aten._assert_scalar", "aten._assert_tensor_metadata")
 """Nodes that check what the compiler checks itself, or what a module asserts of its data, and compute nothing."""
@@ -23,6 +27,17 @@ LIKE = tuple(
     )
 )  # fmt: skip
 """Nodes that read no more of their first operand than its type and, of one sample, its shape."""
+
+
+@contextmanager
+def without_wrong_rules(torch: Any) -> Iterator[None]:
+    """Hides PyTorch's wrong rules, from which it also takes shapes."""
+    rules = torch._decomp.decomposition_table
+    hidden = {each: rules.pop(each) for each in list(rules) if str(each) in WRONG}
+    try:
+        yield
+    finally:
+        rules.update(hidden)
 
 
 def reads_shape(target: str, rest_depends: bool) -> bool:

@@ -27,7 +27,7 @@ import numpy as np
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, eager, moved, narrow, repeated
-from covey.importers.decomposed import UNWRITTEN, checking, decomposed, reads_shape
+from covey.importers.decomposed import UNWRITTEN, checking, decomposed, reads_shape, without_wrong_rules
 from covey.importers.modules import cannot_export, check_module, fixed_batch
 from covey.importers.onnx_node import BATCH, Scope, well_formed
 from covey.importers.replacements import no_secure_form
@@ -68,7 +68,7 @@ def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> t
     if dropout:
         dropping.drop(torch, program)
     try:
-        with _quiet():
+        with _quiet(), without_wrong_rules(torch):
             return decomposed(torch, program.run_decompositions({})), fixed
     except Exception as error:  # PyTorch raises many kinds
         raise ModelError(f"the model cannot be brought to PyTorch's core form ({_first_line(error)})") from None
