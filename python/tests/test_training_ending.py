@@ -79,3 +79,18 @@ def test_probabilities_that_are_no_scores_are_refused(loss: str, outputs: int, e
     problem = "cannot leave out: have it return the scores before it|ends in Softmax, which binary-cross-entropy does"
     with pytest.raises(covey.OptionError, match=problem):
         compiled(module, (table()[0], labels), loss=loss, optimizer=SGD, example_inputs=torch.zeros(2, 5))
+
+
+def test_cross_entropy_moves_scores_against_each_other_alone() -> None:
+    # A shift of all scores changes no loss, so nothing would take back one that each step adds.
+    torch.manual_seed(0)
+    module = Ends(3, lambda z: z).eval()
+    with torch.no_grad():
+        module.layer.weight *= 20
+    x = table(400)[0]
+    data = x, module(torch.from_numpy(x).float()).argmax(1).numpy()
+    job = compiled(module, data, optimizer=SGD, example_inputs=torch.zeros(2, 5))
+    found = trained(job, data)
+    near(found, due(module, data, F.cross_entropy), 2e-3)
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(found[name].sum(0), parameter.detach().sum(0).numpy(), atol=1e-4, err_msg=name)

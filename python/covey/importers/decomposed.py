@@ -12,7 +12,7 @@ ROUNDS = 4
 """A rule may give operators that take a rule themselves, so often."""
 
 WRONG = ("aten.nll_loss.default", "aten.hinge_embedding_loss.default", "aten.margin_ranking_loss.default")
-"""Operators whose rules in PyTorch take a loss for each sample as their mean or fail, for they read `reduction` as another argument."""
+"""Operators whose rules in PyTorch read `reduction` as another argument: they take the mean of all samples, or fail."""
 
 CHECKS = ("aten._assert", "aten.sym_constrain", "aten._assert_scalar", "aten._assert_tensor_metadata")
 """Nodes that check what the compiler checks itself, or what a module asserts of its data, and compute nothing."""
