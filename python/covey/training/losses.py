@@ -52,8 +52,8 @@ def cross_entropy(build: Builder, scores: Value) -> Loss:
     powers = build.emit(Scalar(EXP), logarithms, hint="shares")
     count = truth.size // classes
     loss = _mean(build, build.mul(truth, logarithms), -1.0 / count)
-    # Shares of a table do not add up to 1. Less their sum at the label's class, a row of the gradient adds up to 0: a shift
-    # of all scores changes no loss, so that nothing would take it back.
+    # Shares of a table do not add up to 1. Less their sum at the label's class, a row of the gradient adds up to 0: a
+    # shift of all scores changes no loss, so that nothing would take it back.
     whole = build.mul(truth, build.sum_over(powers, [len(lead)]))
     return Loss(loss, _right(build, scores, truth), build.sub(powers, whole), 1.0 / count)
 
