@@ -1,5 +1,6 @@
 //! One small program with every gate, each under a node of its own, so that a message's node, link and number say what it is.
 
+use covey_kernels::ConvGeometry;
 use covey_protocols::api::{MatmulShape, Result};
 use covey_protocols::clip::Ends;
 use covey_protocols::parts::*;
@@ -30,8 +31,16 @@ const ROWS: usize = 10;
 const INPUTS: usize = 128;
 const OUTPUTS: usize = 256;
 
-/// Parameters at rest: a weight, a vector that is a bias, one that is opened as it is, and a wide weight.
-const SHAPES: [&[usize]; 4] = [&[LEN, LEN], &[LEN], &[LEN], &[INPUTS, OUTPUTS]];
+/// Channels, image and kernel of such a convolution, and sizes of such a matrix product.
+const CHANNELS: [usize; 2] = [8, 32];
+const IMAGE: [usize; 2] = [14, 14];
+const KERNEL: [usize; 2] = [3, 3];
+const SIDE: usize = 160;
+const INNER: usize = 336;
+
+/// Parameters at rest: a weight, a vector that is a bias, one that is opened as it is, a wide weight, and a convolution's kernel.
+const SHAPES: [&[usize]; 5] =
+    [&[LEN, LEN], &[LEN], &[LEN], &[INPUTS, OUTPUTS], &[CHANNELS[1], CHANNELS[0], KERNEL[0], KERNEL[1]]];
 
 /// Public parameters: a weight, biases of narrow and of wide layers, a factor and an addend.
 const PUBLIC_SHAPES: [&[usize]; 5] = [&[LEN, LEN], &[LEN], &[OUTPUTS], &[LEN], &[LEN]];
@@ -47,7 +56,7 @@ pub fn publics<W: Word>() -> Vec<Tensor<W>> {
 pub struct Secrets {
     inputs: [Vec<i64>; 4],
     client: Vec<i64>,
-    parameters: [Vec<i64>; 4],
+    parameters: [Vec<i64>; 5],
 }
 
 impl Secrets {
@@ -55,8 +64,7 @@ impl Secrets {
     pub fn new(which: i64) -> Self {
         let vector = |k: i64, len: i64| (0..len).map(|i| (7 * k + 5 * i + 13 * i * k) % 31 - 15 + which).collect();
         // Few inputs count for each output, so that sums stay as small as elsewhere.
-        let wide =
-            |i: usize| if (i / OUTPUTS + i % OUTPUTS).is_multiple_of(43) { (i % 29) as i64 - 14 + which } else { 0 };
+        let sparse = |at: usize, i: usize| if at.is_multiple_of(43) { (i % 29) as i64 - 14 + which } else { 0 };
         Secrets {
             inputs: [1, 2, 3, 4].map(|owner| vector(owner, LEN as i64)),
             client: vector(5, LEN as i64),
@@ -64,7 +72,8 @@ impl Secrets {
                 vector(6, (LEN * LEN) as i64),
                 vector(7, LEN as i64),
                 vector(8, LEN as i64),
-                (0..INPUTS * OUTPUTS).map(wide).collect(),
+                (0..INPUTS * OUTPUTS).map(|i| sparse(i / OUTPUTS + i % OUTPUTS, i)).collect(),
+                (0..SHAPES[4].iter().product()).map(|i| sparse(i, i)).collect(),
             ],
         }
     }
@@ -99,7 +108,7 @@ pub struct Results<W> {
 }
 
 /// Words that are opened.
-pub const RESULTS: usize = 111;
+pub const RESULTS: usize = 114;
 
 /// Number of the first node in which anything is opened.
 pub const OPENINGS: u32 = 1000;
@@ -149,6 +158,18 @@ impl<W: Word> Walk<'_, W> {
         self.node("wide weight");
         let wide = Geometry::Dense { inputs: INPUTS, outputs: OUTPUTS };
         let stored_wide = self.party.prepare(WeightSource::Stored(load(3)?), wide, Placement::Cpu)?;
+        self.node("kernel");
+        let kernel = Geometry::Conv2d(ConvGeometry {
+            in_channels: CHANNELS[0],
+            out_channels: CHANNELS[1],
+            groups: 1,
+            input: IMAGE,
+            kernel: KERNEL,
+            strides: [1; 2],
+            pads: [1; 4],
+            dilations: [1; 2],
+        });
+        let kernel = self.party.prepare(WeightSource::Stored(load(4)?), kernel, Placement::Cpu)?;
         let [public, constant, wide_constant, factor, addend] = publics else {
             return Err(ProtocolError::Internal("the public parameters"));
         };
@@ -241,6 +262,19 @@ impl<W: Word> Walk<'_, W> {
         let summed = self.at("wide sum, shift", |party| party.linear_sum(&terms, exact, None))?;
         let summed = self.party.reshape(&summed, &[1, ROWS * OUTPUTS]);
         results.push(self.party.sum_last(&summed)?);
+
+        let image = repeated(self.party, &client, &[1, CHANNELS[0], IMAGE[0], IMAGE[1]])?;
+        let shifted = Epilogue { truncate: Some(exact), ..Epilogue::default() };
+        for (name, epilogue) in [("convolution", Epilogue::default()), ("convolution, shift", shifted)] {
+            let mapped = self.at(name, |party| party.linear(&image, &kernel, &epilogue))?;
+            let mapped = self.party.reshape(&mapped, &[1, CHANNELS[1] * IMAGE[0] * IMAGE[1]]);
+            results.push(self.party.sum_last(&mapped)?);
+        }
+        let factors = [repeated(self.party, &client, &[SIDE, INNER])?, repeated(self.party, other, &[INNER, SIDE])?];
+        let shape = MatmulShape { batch: 1, rows: SIDE, inner: INNER, columns: SIDE };
+        let product = self.at("wide matrix product", |party| party.matmul(&factors[0], &factors[1], shape, None))?;
+        let product = self.party.reshape(&product, &[1, SIDE * SIDE]);
+        results.push(self.party.sum_last(&product)?);
 
         let shape = MatmulShape { batch: 1, rows: 1, inner: LEN, columns: 1 };
         results.push(self.at("matrix product", |party| party.matmul(x, y, shape, None))?);

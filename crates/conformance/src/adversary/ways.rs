@@ -55,6 +55,9 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
         "wide",
         "wide, shift",
         "wide, shift, sum, ReLU",
+        "convolution",
+        "convolution, shift",
+        "wide matrix product",
     ];
     for gate in gates {
         for (me, other) in [(1, 2), (2, 1)] {
@@ -75,13 +78,15 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
         push(list, "sends a wrong masked message and its digest, P1 has it so", format!("P2, {gate}"), 2, rules);
     }
     // What a wide product without a shift opens goes to P3 as well.
-    for (me, other) in [(1, 2), (2, 1)] {
-        for (name, error) in [
-            ("adds to its message, P3 has it so", ERROR),
-            ("adds to the top bit of its message, P3 has it so", top(script)),
-        ] {
-            let rules = [other, 3].map(|to| script.online("wide", [me, to], Act::Add(0, error)));
-            push(list, name, format!("P{me}, wide"), me, rules.to_vec());
+    for gate in ["wide", "convolution", "wide matrix product"] {
+        for (me, other) in [(1, 2), (2, 1)] {
+            for (name, error) in [
+                ("adds to its message, P3 has it so", ERROR),
+                ("adds to the top bit of its message, P3 has it so", top(script)),
+            ] {
+                let rules = [other, 3].map(|to| script.online(gate, [me, to], Act::Add(0, error)));
+                push(list, name, format!("P{me}, {gate}"), me, rules.to_vec());
+            }
         }
     }
     for gate in ["sign", "and", "bits", "sign of few bits", "maximum", "ReLU"] {
@@ -183,7 +188,7 @@ fn inputs(script: &Script, list: &mut Vec<Strategy>) {
 
 /// Parameters at rest that do not fit together: one party's words, or one of its seeds.
 fn at_rest(list: &mut Vec<Strategy>) {
-    for (parameter, what) in ["weight", "bias", "vector"].into_iter().enumerate() {
+    for (parameter, what) in ["weight", "bias", "vector", "wide weight", "kernel"].into_iter().enumerate() {
         for (party, seeds) in SEEDS.into_iter().enumerate() {
             let mut misfit = |name, what: Given, place: String| {
                 let misfits = vec![Misfit { party, parameter: Some(parameter), what }];

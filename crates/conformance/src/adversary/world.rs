@@ -22,7 +22,7 @@ use super::wire::{Log, Rule, Spot, Wire};
 /// Parties; the client's number.
 pub const PARTIES: usize = 4;
 /// Node of the client's input, which the client and the parties must enter alike.
-pub const CLIENT_INPUT: u32 = 10;
+pub const CLIENT_INPUT: u32 = 11;
 /// Bytes of a digest.
 pub const DIGEST: usize = 32;
 /// After which a run counts as hanging. Waits in vain end by themselves, at once: nobody can send any more.
