@@ -109,7 +109,9 @@ def _stretched(node: OnnxNode, x: Value, y: Value) -> list[Value]:
 
 def _constant(node: OnnxNode, index: int, what: str, x: Value) -> Array:
     """Without dimensions of size 1 in front, one of which may stand for the batch of x, and as one sample has it."""
-    array = of_one_sample(node.weights(index, what), x.rank, node.scope.exported_batch)
+    array = node.weights(index, what)
+    if array.ndim > 2:  # a matrix is that of all samples
+        array = of_one_sample(array, x.rank, node.scope.exported_batch)
     if array.ndim > x.rank:
         raise node.more_dimensions(what, array, x)
     while array.ndim > 2 and array.shape[0] == 1:
