@@ -25,10 +25,19 @@ FLAGS = ("inner_layer", "inter_linear", "preprocess_linear")
 """Options of a session that are True or False."""
 
 
+def is_whole(value: Any) -> bool:
+    """Whether it is a whole number, which True and False are not here."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a finite real number, which a text, a tensor, True and False are not here."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def check_number(name: str, value: Any, least: int = 0, most: int | None = None) -> None:
     """Refuse what is no whole number in [least, most]. Raises `OptionError`."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < least or value > (MOST if most is None else most):
+    if not is_whole(value) or value < least or value > (MOST if most is None else most):
         span = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise OptionError(f"{name} is {value!r}: use a whole number {span}")
 

@@ -77,7 +77,7 @@ def images(samples: int = 24) -> Data:
 
 def compiled(model: Any, data: Data, **options: Any) -> covey.Job:
     settings: dict[str, Any] = {"loss": "cross-entropy", "optimizer": covey.SGD(0.1, momentum=0.9), "batch": BATCH}
-    return covey.compile_training(model, calibration=data, open_weights=True, **settings | options)
+    return covey.compile_training(model, **{"calibration": data, "open_weights": True, **settings, **options})
 
 
 def minibatches(job: covey.Job, data: Data, epochs: int = 1) -> list[Arrays]:
@@ -289,28 +289,63 @@ def test_labels_may_lack_dimensions_of_one_element_and_have_no_other_layout() ->
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"optimizer": covey.SGD(0.0)}, "learning rate 0: give a positive number"),
+        ({"optimizer": covey.SGD(0.0)}, "learning rate 0.0: give a positive number"),
         ({"optimizer": covey.SGD(1e-14)}, "rounds to 0 at the program's scale"),
-        ({"optimizer": covey.SGD(0.1, momentum=1.0)}, "momentum 1: give a number from 0 to below 1"),
-        ({"optimizer": covey.SGD(0.1, clip=-1.0)}, "clip -1: give a positive bound"),
+        ({"optimizer": covey.SGD(0.1, momentum=1.0)}, "momentum 1.0: give a number from 0 to below 1"),
+        ({"optimizer": covey.SGD(0.1, clip=-1.0)}, "clip -1.0: give a positive bound"),
         ({"optimizer": covey.SGD(0.1, clip=math.inf)}, "clip inf: give a positive bound"),
-        ({"optimizer": covey.SGD(0.1, clip_norm=0.0)}, "clip_norm 0: give a positive bound"),
+        ({"optimizer": covey.SGD(0.1, clip_norm=0.0)}, "clip_norm 0.0: give a positive bound"),
         ({"optimizer": covey.SGD(0.1, clip_norm=math.inf)}, "clip_norm inf: give a positive bound"),
+        ({"optimizer": covey.SGD("0.1")}, "learning rate '0.1': give a positive number"),
+        ({"optimizer": covey.SGD(None)}, "learning rate None: give a positive number"),
+        ({"optimizer": covey.SGD(np.ones(1))}, "learning rate array([1.]): give a positive number"),
+        ({"optimizer": covey.SGD(0.1, momentum="a")}, "momentum 'a': give a number from 0 to below 1"),
+        ({"optimizer": covey.SGD(0.1, momentum=0.9, nesterov="no")}, "nesterov is 'no': use True or False"),
+        ({"optimizer": covey.SGD(0.1, "a")}, "weight decay 'a': give 0 or a positive number"),
+        ({"optimizer": covey.SGD(0.1, clip="x")}, "clip 'x': give a positive bound"),
+        ({"optimizer": covey.Adam(0.1, beta1="x")}, "beta1 'x': give a number between 0 and 1"),
+        ({"optimizer": covey.Adam(0.1, epsilon=None)}, "epsilon None: give a small positive number"),
+        ({"optimizer": covey.Adam(0.1, decoupled=1)}, "decoupled is 1: use True or False"),
+        ({"optimizer": covey.SGD}, "the optimizer is none of Covey's: make one, such as covey.SGD(0.1)"),
+        ({"optimizer": "sgd"}, "the optimizer is none of Covey's"),
+        ({"seed": True}, "seed True: give a whole number from 0 on"),
         ({"seed": -1}, "seed -1: give a whole number from 0 on"),
         ({"batch": 2.5}, "minibatches of 2.5 samples: give a whole number"),
+        ({"batch": True}, "minibatches of True samples: give a whole number"),
         ({"batch": 0}, "minibatches of 0 samples: give a whole number, at least 1"),
         ({"batch": 64}, "40 samples do not fill a minibatch of 64"),
         ({"loss": "hinge"}, "loss 'hinge' is unknown: use one of cross-entropy, binary-cross-entropy, mse"),
+        ({"loss": ["mse"]}, "loss ['mse'] is unknown: use one of cross-entropy"),
+        ({"freeze": "q"}, "freeze 'q' matches no parameter"),
+        ({"freeze": None}, "freeze is None: give names or patterns of parameters"),
+        ({"freeze": [0]}, "freeze is [0]: give names or patterns of parameters"),
         ({"freeze": ["q"]}, "freeze 'q' matches no parameter: the model trains 'w', 'b', 'v', 'c'"),
         ({"freeze": ["*"]}, "every parameter is frozen and none is left to train"),
         ({"batch_norm": "off"}, "batch_norm 'off' is unknown: use train or frozen"),
         ({"scale": 40}, "scale 40 does not fit Z_2^64"),
+        ({"scale": "8"}, "scale '8' does not fit Z_2^64: use a whole number from 4 to 30"),
+        ({"scale": 10.5}, "scale 10.5 does not fit Z_2^64: use a whole number"),
+        ({"calibration": None}, "calibration is no pair of samples and labels: give both, as in calibration=(x, y)"),
+        ({"calibration": table()[:1]}, "calibration is no pair of samples and labels"),
+        ({"calibration": table()[0]}, "calibration is no pair of samples and labels"),
         ({"optimizer": covey.SGD(1e6)}, "in floating point the loss is"),
     ],
 )
 def test_options_that_make_no_training_are_refused_in_one_line(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(covey.CoveyError, match=re.escape(problem)):
         compiled(perceptron(), table(), **options)
+
+
+@pytest.mark.parametrize("epochs", [0, 1.5, True, "2", None])
+def test_epochs_are_whole_numbers(job: covey.Job, epochs: Any) -> None:
+    trainer = covey.Trainer(ClearSession(load(job.compiled)))
+    with pytest.raises(covey.OptionError, match=f"{epochs!r} epochs: ask for a whole number, at least 1"):
+        trainer.fit(*images(), epochs)
+
+
+def test_one_pattern_freezes_as_a_list_of_it() -> None:
+    job = compiled(perceptron(), table(), freeze="[wb]")
+    assert [entry.name for entry in job.trained] == ["v", "c"]
 
 
 def test_values_beyond_their_bounds_are_named_with_node_and_step() -> None:
@@ -389,7 +424,7 @@ def test_mistakes_of_the_command_are_one_line(tmp_path: Path, command: Command) 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ("--epochs 0", "0 epochs: ask for at least 1"),
+        ("--epochs 0", "0 epochs: ask for a whole number, at least 1"),
         ("--epochs -1", "-1 epochs"),
         ("--data nan.npy", "the data hold nan in sample 3: clean them first"),
         ("--labels few.npy", "different numbers of samples ({'data': 40, 'labels': 39})"),

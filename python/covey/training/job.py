@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from covey import data as calibration_data
-from covey.arguments import check_flags
+from covey.arguments import check_flags, is_whole
 from covey.compiled import Compiled, Prepared
 from covey.errors import DataError, DoesNotFitError, OptionError
 from covey.importers.source import Source
@@ -109,7 +109,7 @@ def compile_training(
     `example_inputs`. `loss` is "cross-entropy" (labels are classes), "binary-cross-entropy" (labels are 0 or 1) or
     "mse". `calibration` are samples and labels of at least one minibatch: a few steps on them, in floating point, say
     how large values become. `input_range` is what the data owner's client enforces, by default what these samples
-    span, widened. `freeze` names parameters that stay as they are, as patterns such as "features.*". With `batch_norm`
+    span, widened. `freeze` is a pattern, or several, of the names of parameters that stay: ["features.*"]. With `batch_norm`
     "frozen" batch normalisation takes the model's own statistics. With `dropout` the model's Dropout layers drop
     elements, other ones in each step, whatever mode a module is in. With `stochastic_rounding` weights are rounded up
     or down at random, right on average, and not to the nearest. With `open_weights` what was trained opens to the data
@@ -122,12 +122,15 @@ def compile_training(
     Raises a `CoveyError` that names what cannot be trained, and the way out.
     """
     check_flags(open_weights=open_weights, serve=serve, dropout=dropout, stochastic_rounding=stochastic_rounding)
-    whole = isinstance(open_losses, int) and not isinstance(open_losses, bool)
-    if open_losses is not None and not (whole and 1 <= open_losses <= MOST_STEPS_OF_A_SUM):
+    if open_losses is not None and not (is_whole(open_losses) and 1 <= open_losses <= MOST_STEPS_OF_A_SUM):
         raise OptionError(
             f"losses over {open_losses!r} steps: give a number of steps from 1 to {MOST_STEPS_OF_A_SUM}, or open none"
         )
+    if scale is not None and not (is_whole(scale) and 4 <= scale <= RING // 2 - 2):
+        raise OptionError(f"scale {scale!r} does not fit Z_2^{RING}: use a whole number from 4 to {RING // 2 - 2}")
     check_seed(seed)
+    if not isinstance(calibration, tuple | list) or len(calibration) != 2:
+        raise OptionError("calibration is no pair of samples and labels: give both, as in calibration=(x, y)")
     check_early(*calibration)
     step = make(
         model,
@@ -275,8 +278,6 @@ def _choose(
     prepared: Prepared, scale: int | None, network: Callable[[Settings], Choice] | None = None
 ) -> tuple[Choice, Choice | None]:
     """The largest scale that fits, and the choice for a `network` whose weights the step makes at these settings."""
-    if scale is not None and not 4 <= scale <= RING // 2 - 2:
-        raise OptionError(f"scale {scale} does not fit Z_2^{RING}: use a whole number from 4 to {RING // 2 - 2}")
     refusal: DoesNotFitError | None = None
     for fractional in [scale] if scale is not None else SCALES:
         settings = Settings(

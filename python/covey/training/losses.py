@@ -102,8 +102,8 @@ LOSSES: dict[str, Emit] = {
 
 def loss_of(name: str) -> Emit:
     """The loss of this name. Raises `OptionError`."""
-    if name not in LOSSES:
-        raise OptionError(f"loss '{name}' is unknown: use one of {', '.join(LOSSES)}")
+    if not isinstance(name, str) or name not in LOSSES:
+        raise OptionError(f"loss {name!r} is unknown: use one of {', '.join(LOSSES)}")
     return LOSSES[name]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
+from covey.arguments import is_whole
 from covey.errors import DataError, ModelError, OptionError
 from covey.explanation import is_training
 from covey.inputs import Data, arrays_in, digits_outside, load_arrays
@@ -165,13 +166,13 @@ def _check_finite(array: npt.NDArray[Any], what: str) -> None:
 
 def check_epochs(epochs: int) -> None:
     """Raise `OptionError` for no number of passes over the data."""
-    if epochs < 1:
-        raise OptionError(f"{epochs} epochs: ask for at least 1")
+    if not is_whole(epochs) or epochs < 1:
+        raise OptionError(f"{epochs!r} epochs: ask for a whole number, at least 1")
 
 
 def check_seed(seed: int) -> None:
     """Raise `OptionError` for what no order of samples follows from."""
-    if not isinstance(seed, int | np.integer) or seed < 0:
+    if not is_whole(seed) or seed < 0:
         raise OptionError(f"seed {seed!r}: give a whole number from 0 on")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from covey.arguments import check_flags, is_finite
 from covey.errors import OptionError
 from covey.ir import Op, Value
 from covey.ops.affine import Affine
@@ -67,15 +68,15 @@ class Optimizer(ABC):
 
     def check(self) -> None:
         """Raise `OptionError` for numbers that make no step."""
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise OptionError(f"learning rate {self.lr:g}: give a positive number")
+        if not (is_finite(self.lr) and self.lr > 0):
+            raise OptionError(f"learning rate {self.lr!r}: give a positive number")
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise OptionError("the schedule is none: make one, such as covey.schedules.cosine(1000)")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise OptionError(f"weight decay {self.weight_decay:g}: give 0 or a positive number")
+        if not (is_finite(self.weight_decay) and self.weight_decay >= 0):
+            raise OptionError(f"weight decay {self.weight_decay!r}: give 0 or a positive number")
         for name, bound, what in (("clip", self.clip, "elements"), ("clip_norm", self.clip_norm, "norm")):
-            if bound is not None and not (math.isfinite(bound) and bound > 0):
-                raise OptionError(f"{name} {bound:g}: give a positive bound of the gradients' {what}, or leave it out")
+            if bound is not None and not (is_finite(bound) and bound > 0):
+                raise OptionError(f"{name} {bound!r}: give a positive bound of the gradients' {what}, or leave it out")
 
     def limited(self, build: Builder, gradients: Mapping[str, Value], mean: float) -> dict[str, Value]:
         """Gradients that together are no longer than `clip_norm`: all times the same secret factor."""
@@ -129,8 +130,9 @@ class SGD(Optimizer):
 
     def check(self) -> None:
         super().check()
-        if not 0 <= self.momentum < 1:
-            raise OptionError(f"momentum {self.momentum:g}: give a number from 0 to below 1")
+        if not (is_finite(self.momentum) and 0 <= self.momentum < 1):
+            raise OptionError(f"momentum {self.momentum!r}: give a number from 0 to below 1")
+        check_flags(nesterov=self.nesterov)
         if self.nesterov and not self.momentum:
             raise OptionError("nesterov needs a momentum: give one, such as 0.9")
 
@@ -166,10 +168,11 @@ class Adam(Optimizer):
     def check(self) -> None:
         super().check()
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
-            if not 0 < beta < 1:
-                raise OptionError(f"{name} {beta:g}: give a number between 0 and 1")
-        if not 0 < self.epsilon < 1:
-            raise OptionError(f"epsilon {self.epsilon:g}: give a small positive number")
+            if not (is_finite(beta) and 0 < beta < 1):
+                raise OptionError(f"{name} {beta!r}: give a number between 0 and 1")
+        if not (is_finite(self.epsilon) and 0 < self.epsilon < 1):
+            raise OptionError(f"epsilon {self.epsilon!r}: give a small positive number")
+        check_flags(decoupled=self.decoupled)
 
     def prepare(self, build: Builder) -> Shared:
         nexts, sums = [], []

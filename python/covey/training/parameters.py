@@ -215,6 +215,9 @@ def _is_constant(name: str) -> bool:
 def chosen(found: Mapping[str, Tensor], freeze: Sequence[str]) -> dict[str, Array]:
     """What is trained: all tensors that may be but those whose names match a pattern of `freeze`."""
     names = [name for name, tensor in found.items() if tensor.trained]
+    freeze = [freeze] if isinstance(freeze, str) else freeze
+    if not isinstance(freeze, Iterable) or not all(isinstance(pattern, str) for pattern in freeze):
+        raise OptionError(f"freeze is {freeze!r}: give names or patterns of parameters, such as ['features.*']")
     for pattern in freeze:
         if not any(found[name].matches(name, pattern) for name in names):
             raise OptionError(f"freeze '{pattern}' matches no parameter: the model trains {listed(names)}")

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from covey.arguments import is_finite, is_whole
 from covey.errors import OptionError
 
 MOST_STEPS = 1 << 20
@@ -29,8 +30,8 @@ class Schedule:
         if not self.factors:
             raise OptionError("a schedule of no steps: give at least one factor of the learning rate")
         for step, factor in enumerate(self.factors, start=1):
-            if not (math.isfinite(factor) and factor > 0):
-                raise OptionError(f"a schedule's factor {factor:g} at step {step}: give positive numbers")
+            if not (is_finite(factor) and factor > 0):
+                raise OptionError(f"a schedule's factor {factor!r} at step {step}: give positive numbers")
 
     def at(self, step: int) -> float:
         """The factor of a step."""
@@ -60,10 +61,7 @@ def step(milestones: Sequence[int], gamma: float = 0.1, *, warmup: int = 0) -> S
     that make no schedule.
     """
     _check_gamma(gamma)
-    if not milestones:
-        raise OptionError("a schedule of no steps: give the steps after which the learning rate changes")
-    if any(after < 1 for after in milestones) or any(b <= a for a, b in pairwise(milestones)):
-        raise OptionError(f"milestones {', '.join(map(str, milestones))}: give rising numbers of steps, from 1 on")
+    milestones = _rising(milestones)
     _check_length(milestones[-1], warmup)
     factors: list[float] = []
     for passed, after in enumerate(milestones):
@@ -78,8 +76,8 @@ def exponential(gamma: float, every: int = 1, *, least: float = LEAST, warmup: i
     """
     _check_gamma(gamma)
     _check_least(least)
-    if every < 1:
-        raise OptionError(f"an exponential schedule that changes every {every} steps: give at least 1")
+    if not is_whole(every) or every < 1:
+        raise OptionError(f"an exponential schedule that changes every {every!r} steps: give a whole number from 1 on")
     changes = math.ceil(math.log(least) / math.log(gamma) - 1e-9)
     _check_length(max(changes * every, 1), 0)
     factors = [gamma**passed for passed in range(changes) for _ in range(every)]
@@ -93,7 +91,7 @@ def cosine(steps: int, *, least: float = LEAST, warmup: int = 0) -> Schedule:
     """
     _check_least(least)
     _check_length(steps, warmup)
-    length = steps - max(warmup, 0)
+    length = steps - warmup
     curve = [least + (1 - least) * (1 + math.cos(math.pi * step / length)) / 2 for step in range(length + 1)]
     return _schedule([*[1.0] * warmup, *curve], warmup)
 
@@ -120,28 +118,44 @@ def named(text: str | None, steps: int, warmup: int = 0) -> Schedule | None:
 
 def _schedule(factors: list[float], warmup: int) -> Schedule:
     """The factors, the first ones of them less by a rising line."""
-    if warmup < 0:
-        raise OptionError(f"a warm-up of {warmup} steps: give 0 or more")
+    _check_warmup(warmup)
     _check_length(max(warmup, 1), 0)
     rising: Iterable[float] = ((index + 1) / warmup for index in range(warmup))
     factors = factors + factors[-1:] * (warmup - len(factors))
     return Schedule((*(factor * part for factor, part in zip(factors, rising, strict=False)), *factors[warmup:]))
 
 
+def _rising(milestones: Iterable[int]) -> list[int]:
+    """The milestones, checked."""
+    if isinstance(milestones, Iterable):
+        steps = list(milestones)
+        if not steps:
+            raise OptionError("a schedule of no steps: give the steps after which the learning rate changes")
+        if all(is_whole(after) and after >= 1 for after in steps) and all(a < b for a, b in pairwise(steps)):
+            return steps
+    raise OptionError(f"milestones {milestones!r}: give rising whole numbers of steps, from 1 on")
+
+
+def _check_warmup(warmup: int) -> None:
+    if not is_whole(warmup) or warmup < 0:
+        raise OptionError(f"a warm-up of {warmup!r} steps: give a whole number, 0 or more")
+
+
 def _check_gamma(gamma: float) -> None:
-    if not 0 < gamma < 1:
-        raise OptionError(f"gamma {gamma:g}: give a number between 0 and 1")
+    if not (is_finite(gamma) and 0 < gamma < 1):
+        raise OptionError(f"gamma {gamma!r}: give a number between 0 and 1")
 
 
 def _check_least(least: float) -> None:
-    if not 0 < least <= 1:
-        raise OptionError(f"a schedule that ends at {least:g} of the learning rate: give more than 0, and at most 1")
+    if not (is_finite(least) and 0 < least <= 1):
+        raise OptionError(f"a schedule that ends at {least!r} of the learning rate: give more than 0, and at most 1")
 
 
 def _check_length(steps: int, warmup: int) -> None:
-    if steps < 1:
-        raise OptionError(f"a schedule of {steps} steps: give at least 1")
+    if not is_whole(steps) or steps < 1:
+        raise OptionError(f"a schedule of {steps!r} steps: give a whole number, at least 1")
     if steps > MOST_STEPS:
         raise OptionError(f"a schedule that changes until step {steps}: it may until step {MOST_STEPS} at most")
+    _check_warmup(warmup)
     if warmup >= steps:
         raise OptionError(f"a warm-up of {warmup} steps in a schedule of {steps}: let it be shorter")

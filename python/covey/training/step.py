@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import Any
 
+from covey.arguments import is_whole
 from covey.errors import ModelError, NodeError, OptionError
 from covey.importers.source import Source, examine, is_torch
 from covey.inputs import listed
@@ -89,10 +89,12 @@ def make(
     name: str | None = None,
 ) -> Step:
     """The step of a model. Raises a `CoveyError` that names what cannot be trained."""
-    if not isinstance(batch, Integral) or batch < 1:
-        raise OptionError(f"minibatches of {batch} samples: give a whole number, at least 1")
+    if not is_whole(batch) or batch < 1:
+        raise OptionError(f"minibatches of {batch!r} samples: give a whole number, at least 1")
     if batch_norm not in ("train", "frozen"):
         raise OptionError(f"batch_norm '{batch_norm}' is unknown: use train or frozen")
+    if not isinstance(optimizer, Optimizer):
+        raise OptionError("the optimizer is none of Covey's: make one, such as covey.SGD(0.1)")
     optimizer.check()
     emit_loss = loss_of(loss)
     found = model_of(source)

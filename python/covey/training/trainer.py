@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from covey.arguments import is_whole
 from covey.clear import ClearSession
 from covey.errors import CoveyError, DataError, ModelError, OptionError, PartyLostError
 from covey.inputs import Data
@@ -144,8 +145,8 @@ class Trainer:
     def _resumed(self, path: str | os.PathLike[str]) -> RunFile:
         if isinstance(self._session, ClearSession):
             raise OptionError("protocol clear has no parties to keep checkpoints: leave them out")
-        if self._every < 1:
-            raise OptionError(f"a checkpoint every {self._every} steps: ask for at least 1")
+        if not is_whole(self._every) or self._every < 1:
+            raise OptionError(f"a checkpoint every {self._every!r} steps: ask for a whole number, at least 1")
         run = RunFile.open(path, self.program.hash)
         if run.data is None:
             return run
