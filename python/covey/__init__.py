@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from covey.training.job import Job, compile_training
     from covey.training.optimizers import SGD, Adam, adamw
     from covey.training.shared import SharedData
-    from covey.training.trainer import Trainer
+    from covey.training.trainer import Trainer, load_trained
     from covey.tuned import Tuned
     from covey.verification import Verification
 
@@ -91,6 +91,7 @@ __all__ = [
     "explain",
     "from_pretrained",
     "generate",
+    "load_trained",
     "local",
     "pareto",
     "schedules",
@@ -138,6 +139,7 @@ _MODULES: dict[str, str] = {
     "explain": "covey.api",
     "from_pretrained": "covey.pretrained",
     "generate": "covey.generation",
+    "load_trained": "covey.training.trainer",
     "local": "covey.parties",
     "pareto": "covey.trade_off",
     "tune": "covey.api",

@@ -476,7 +476,6 @@ def test_weights_that_will_not_open_are_known_before_any_step(tmp_path: Path, co
 def test_a_trained_program_of_pytorch_is_written(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from covey.training.files import write
-    from covey.training.trainer import load_into
 
     module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)).eval()
     shapes = ({0: torch.export.Dim("batch")},)
@@ -487,7 +486,7 @@ def test_a_trained_program_of_pytorch_is_written(tmp_path: Path) -> None:
     weights = trainer.weights()
     write(tmp_path / "trained.pt2", weights, tmp_path / "m.pt2")
     write(tmp_path / "trained.safetensors", weights)
-    load_into(module, weights)
+    covey.load_trained(module, weights)
     x = torch.from_numpy(table()[0]).float()
     torch.testing.assert_close(torch.export.load(tmp_path / "trained.pt2").module()(x), module(x))
     safetensors = pytest.importorskip("safetensors.numpy")

@@ -13,7 +13,6 @@ import covey
 from covey.clear import ClearSession
 from covey.model import load
 from covey.training.files import write
-from covey.training.trainer import load_into
 from test_training import BATCH, CLASSES, Data, compiled, table
 
 torch = pytest.importorskip("torch")
@@ -65,8 +64,22 @@ def test_a_single_number_is_trained() -> None:
     job = compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
     found = trained(job, table())
     near(found, due(module, table(), F.cross_entropy))
-    load_into(module, found)
+    covey.load_trained(module, found)
     assert module.factor.shape == () and abs(float(module.factor.detach()) - 2.0) > 1e-3
+
+
+def test_what_was_trained_is_loaded_into_a_module_of_these_tensors_alone() -> None:
+    module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
+    for name, array, problem in (
+        ("2.weight", np.ones((4, 5)), "the module has no '2.weight': give the module that the job was compiled from"),
+        ("0.weight", np.ones((5, 4)), "the module has a '0.weight' of another shape"),
+    ):
+        before = copy.deepcopy(module.state_dict())
+        with pytest.raises(covey.ModelError, match=problem):
+            covey.load_trained(module, {"0.bias": np.ones(4), name: array})
+        assert all(torch.equal(tensor, before[each]) for each, tensor in module.state_dict().items())
+    with pytest.raises(covey.ModelError, match="an object of type str is no PyTorch module"):
+        covey.load_trained("m.pt2", {})
 
 
 class Tied(nn.Module):
@@ -120,7 +133,11 @@ def test_a_parameter_of_two_names_is_one(form: str, tmp_path: Path) -> None:
     job = compiled(data=words(), optimizer=SGD, **model)
     assert {tensor.name for tensor in job.trained} == {"table.weight", "hidden.weight", "hidden.bias"}
     found = trained(job, words())
-    near(found, due(module, words(), of_words))
+    expected = due(module, words(), of_words)
+    near(found, expected)
+    other = Tied()
+    covey.load_trained(other, found)
+    near({name: tensor.numpy() for name, tensor in other.state_dict().items()}, expected)
     for name in ("table.weight", "scores.weight"):
         frozen = compiled(data=words(), optimizer=SGD, freeze=[name], **model)
         assert {tensor.name for tensor in frozen.trained} == {"hidden.weight", "hidden.bias"}

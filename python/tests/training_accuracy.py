@@ -38,7 +38,6 @@ import covey
 from covey.clear import ClearSession
 from covey.model import load
 from covey.training.minibatches import shuffled
-from covey.training.trainer import load_into
 
 WITHIN = 0.5
 """How many points of a hundred a mean difference may be from 0, with its interval."""
@@ -175,7 +174,7 @@ def measure(case: Case, seeds: int, protocol: str) -> Row:
         job = compiled(case, data, seed)
         weights = weights_after(ClearSession(load(job.compiled)), data, seed, case.epochs)
         module = network_of(case, seed)
-        load_into(module, weights)
+        covey.load_trained(module, weights)
         private.append(accuracy(module, data))
         if seed == 0 and protocol != "clear":
             same = same_in(protocol, job, case, data, weights)

@@ -109,7 +109,7 @@ def compile_training(
     `example_inputs`. `loss` is "cross-entropy" (labels are classes), "binary-cross-entropy" (labels are 0 or 1) or
     "mse". `calibration` are samples and labels of at least one minibatch: a few steps on them, in floating point, say
     how large values become. `input_range` is what the data owner's client enforces, by default what these samples
-    span, widened. `freeze` is a pattern, or several, of the names of parameters that stay: ["features.*"]. With `batch_norm`
+    span, widened. `freeze` is a pattern or several, such as ["features.*"], of parameters that stay. With `batch_norm`
     "frozen" batch normalisation takes the model's own statistics. With `dropout` the model's Dropout layers drop
     elements, other ones in each step, whatever mode a module is in. With `stochastic_rounding` weights are rounded up
     or down at random, right on average, and not to the nearest. With `open_weights` what was trained opens to the data

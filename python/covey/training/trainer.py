@@ -406,14 +406,22 @@ def _labels_of(program: Program) -> int:
     return int(np.prod(entry["shape"]))
 
 
-def load_into(module: Any, weights: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Put trained tensors into a PyTorch module, by name. Raises `ModelError` for names it does not have."""
+def load_trained(module: Any, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Put trained tensors, such as `Trainer.weights()`, into the PyTorch module that the job was compiled from.
+
+    Tensors that the job did not train stay as they are, and tied ones are trained under one of their names. Raises
+    `ModelError` where the module has no tensor of a name, or one of another shape.
+    """
     import torch
 
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(f"an object of type {type(module).__name__} is no PyTorch module: give one to load into")
     state = module.state_dict()
-    unknown = [name for name in weights if name not in state]
-    if unknown:
-        raise ModelError(f"the module has no '{unknown[0]}': give the module that the job was compiled from")
+    for name, array in weights.items():
+        # A job has a single number as a row of one.
+        if name not in state or np.atleast_1d(array).shape != (tuple(state[name].shape) or (1,)):
+            kind = f"no '{name}'" if name not in state else f"a '{name}' of another shape"
+            raise ModelError(f"the module has {kind}: give the module that the job was compiled from")
     with torch.no_grad():
         for name, array in weights.items():
             state[name].copy_(torch.from_numpy(np.asarray(array)).reshape(state[name].shape))
