@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from covey._core import Program, Weights
 from covey.compiled import Compiled
@@ -37,8 +37,19 @@ class Model:
         return self.weights
 
 
-Source: TypeAlias = str | os.PathLike[str] | Compiled | Program | Model
-"""A `.covey` file, a trained model's file, what `compile` returned, a program, or a loaded model."""
+@runtime_checkable
+class Holding(Protocol):
+    """What holds a compiled program, as a training job does, and what `tune` found."""
+
+    @property
+    def compiled(self) -> Compiled:
+        """The program."""
+
+
+Source: TypeAlias = str | os.PathLike[str] | Compiled | Holding | Program | Model
+"""A `.covey` file, a trained model's file, what `compile`, `compile_training` or `tune` returned, a program, or a
+loaded model.
+"""
 
 
 def load(
@@ -59,6 +70,8 @@ def load(
         return source if weights is None else replace(source, weights=_weights(weights, source.program))
     if isinstance(source, Program):
         return Model(source, _weights(weights, source))
+    if isinstance(source, Holding):
+        source = source.compiled
     if isinstance(source, Compiled):
         if weights is not None:
             raise OptionError("a model that was just compiled carries its weights: leave weights out")

@@ -449,8 +449,12 @@ def test_training_mode_is_refused() -> None:
 
 
 def test_a_module_needs_example_inputs() -> None:
-    with pytest.raises(covey.ModelError, match="example inputs"):
-        covey.compile(network(), input_range=(0, 1))
+    for call in (
+        lambda: covey.compile(network(), input_range=(0, 1)),
+        lambda: covey.tune(network(), np.zeros((2, 1, 8, 8)), np.zeros(2)),
+    ):
+        with pytest.raises(covey.ModelError, match=r"needs example inputs to be exported: give example_inputs, \[N"):
+            call()
     with pytest.raises(covey.ModelError, match="example input 0 is a str"):
         covey.compile(network(), ("x",))
 

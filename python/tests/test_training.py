@@ -187,7 +187,7 @@ def test_a_job_reveals_losses_and_weights_alone(job: covey.Job) -> None:
 
 
 def test_explain_says_what_opens(job: covey.Job) -> None:
-    told = covey.explain(job.compiled).reveals
+    told = covey.explain(job).reveals
     assert any("once, where it ends a sequence: trained.w@" in line for line in told)
     assert any("they tell about its records, and so do weights that open" in line for line in told)
 
@@ -329,11 +329,20 @@ def test_labels_may_lack_dimensions_of_one_element_and_have_no_other_layout() ->
         ({"calibration": table()[:1]}, "calibration is no pair of samples and labels"),
         ({"calibration": table()[0]}, "calibration is no pair of samples and labels"),
         ({"optimizer": covey.SGD(1e6)}, "in floating point the loss is"),
+        ({"optimizer": covey.SGD(100.0)}, "62; in floating point the loss rises from "),
+        ({"calibration": (table()[0], None)}, "the labels are missing: training takes samples and the label of each"),
     ],
 )
 def test_options_that_make_no_training_are_refused_in_one_line(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(covey.CoveyError, match=re.escape(problem)):
         compiled(perceptron(), table(), **options)
+
+
+def test_missing_labels_are_called_so(job: covey.Job) -> None:
+    trainer = covey.Trainer(ClearSession(load(job)))
+    for call in (lambda: trainer.fit(images()[0]), lambda: trainer.step(images()[0], None)):
+        with pytest.raises(covey.DataError, match="the labels are missing: training takes samples and the label"):
+            call()
 
 
 @pytest.mark.parametrize("epochs", [0, 1.5, True, "2", None])

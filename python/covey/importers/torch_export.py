@@ -189,7 +189,7 @@ def _export(torch: Any, module: Any, example_inputs: Any) -> tuple[Any, str | No
 def _examples(torch: Any, module: Any, example_inputs: Any) -> dict[str, Any]:
     """A tensor for each argument, by its name or its number."""
     if example_inputs is None:
-        raise ModelError("a module needs example inputs to be exported: covey.compile(module, example_inputs)")
+        raise ModelError("a module needs example inputs to be exported: give example_inputs, [N, ..] for each input")
     if isinstance(example_inputs, Mapping):
         values = dict(example_inputs)
     else:

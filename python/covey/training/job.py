@@ -163,7 +163,16 @@ def compile_training(
         step.graph.outputs = [name for name in step.graph.outputs if name not in (step.loss, step.right)]
         remove_dead_nodes(step.graph)
     first = shuffled(len(records), seed, 1)[: steps * batch]
-    return _compiled(step, found, ranges, scale, steps, {name: each[first] for name, each in records.arrays.items()})
+    samples = {name: each[first] for name, each in records.arrays.items()}
+    try:
+        return _compiled(step, found, ranges, scale, steps, samples)
+    except DoesNotFitError as error:
+        if scale is not None or found.losses[-1] <= found.losses[0]:
+            raise
+        raise error.advise(
+            f"in floating point the loss rises from {found.losses[0]:.3g} to {found.losses[-1]:.3g} in "
+            f"{len(found.losses)} steps: use a smaller learning rate, or normalise the data"
+        ) from None
 
 
 def _steps_to_rehearse(graph: Graph) -> int:

@@ -83,6 +83,8 @@ def check_early(data: Data, labels: Any) -> None:
     """Refuse what fits no model, before one is traced, which takes long. Raises `DataError` naming what is wrong."""
     counts = {}
     for what, source in (("data", data), ("labels", labels)):
+        if source is None:
+            raise _missing(what)
         for array in arrays_in(source, "training"):
             if array.dtype.kind == "f":
                 _check_finite(array, what)
@@ -94,6 +96,8 @@ def check_early(data: Data, labels: Any) -> None:
 
 def read(data: Data, labels: Any, forms: Sequence[Form], batch: int) -> Records:
     """The samples of a data set for inputs of these forms. Raises `DataError` naming what is wrong."""
+    if labels is None:
+        raise _missing("labels")
     inputs = [form for form in forms if form.name != LABELS]
     arrays = dict(load_arrays(data, [form.name for form in inputs], "training"))
     given = load_arrays(labels, [LABELS], "training")[LABELS]
@@ -107,6 +111,10 @@ def read(data: Data, labels: Any, forms: Sequence[Form], batch: int) -> Records:
     if count < batch:
         raise DataError(f"{count} samples do not fill a minibatch of {batch}: give more, or compile a smaller --batch")
     return Records(checked)
+
+
+def _missing(what: str) -> DataError:
+    return DataError(f"the {what} are missing: training takes samples and the label of each")
 
 
 def _differing(counts: dict[str, int]) -> DataError:
