@@ -48,6 +48,8 @@ class Explanation(Shown):
     plan: dict[str, Any] = field(repr=False)
     note: str | None = None
     """What was decided while the model was compiled for this, if it was."""
+    minibatch: int | None = None
+    """Samples of a step, of a training job."""
 
     @cached_property
     def nodes(self) -> list[NodeProfile]:
@@ -83,7 +85,7 @@ class Explanation(Shown):
         plan = self.plan
         head = f"{self.program}  ring {self.ring}  program {self.program_hash[:12]}"
         parts: list[RenderableType] = [
-            Text(f"{head}  {plan['batch']} sample(s) at once\n"),
+            Text(f"{head}  {self._at_once}\n"),
             Text(self.security),
             Text("\nA run reveals"),
             *(Padding(Text("- " + line), (0, 0, 0, 2)) for line in self.reveals),
@@ -121,6 +123,11 @@ class Explanation(Shown):
             more = f"; up to {amount(ahead)} more at a party while what is dealt ahead waits" if ahead else ""
             parts.append(Text(f"peak memory, about: {peaks}{more}"))
         return Group(*parts)
+
+    @property
+    def _at_once(self) -> str:
+        runs = self.plan["batch"]
+        return f"{runs} sample(s) at once" if self.minibatch is None else f"{runs} step(s) of {self.minibatch} samples"
 
     @property
     def _called(self) -> Callable[[int], str]:
@@ -166,7 +173,10 @@ def explanation(
             f"2^-{int(exposure['bits_total'])} a run"
         )
     security = PROTOCOLS[protocol].security
-    return Explanation(program.name, program.hash, program.ring, protocol, parties, security, reveals, plan, model.note)
+    minibatch = program.inputs[0]["shape"][0] if is_training(program) else None
+    return Explanation(
+        program.name, program.hash, program.ring, protocol, parties, security, reveals, plan, model.note, minibatch
+    )
 
 
 def is_training(program: Program) -> bool:

@@ -187,7 +187,9 @@ def test_a_job_reveals_losses_and_weights_alone(job: covey.Job) -> None:
 
 
 def test_explain_says_what_opens(job: covey.Job) -> None:
-    told = covey.explain(job).reveals
+    explained = covey.explain(job)
+    assert f"1 step(s) of {BATCH} samples" in str(explained)
+    told = explained.reveals
     assert any("once, where it ends a sequence: trained.w@" in line for line in told)
     assert any("they tell about its records, and so do weights that open" in line for line in told)
 
@@ -336,6 +338,21 @@ def test_labels_may_lack_dimensions_of_one_element_and_have_no_other_layout() ->
 def test_options_that_make_no_training_are_refused_in_one_line(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(covey.CoveyError, match=re.escape(problem)):
         compiled(perceptron(), table(), **options)
+
+
+def test_data_may_be_lists_of_numbers() -> None:
+    x, labels = table()
+    job = compiled(perceptron(), (x.tolist(), labels.tolist()), optimizer=covey.SGD(0.1))
+    assert (
+        job.compiled.program_hash == compiled(perceptron(), (x, labels), optimizer=covey.SGD(0.1)).compiled.program_hash
+    )
+    trainer = covey.Trainer(ClearSession(load(job)))
+    assert trainer.step(x[:BATCH].tolist(), labels[:BATCH].tolist()).steps == 1
+    for data, wrong in (([[1.0] * 5, [1.0]], "data for 'x'"), ([["a"] * 5] * BATCH, "data for 'x'")):
+        with pytest.raises(covey.DataError, match=f"the {wrong} are no array of numbers"):
+            trainer.step(data, labels[:BATCH])
+    with pytest.raises(covey.DataError, match="the labels are no array of numbers"):
+        trainer.step(x[:BATCH], [[1], [1, 2]])
 
 
 def test_missing_labels_are_called_so(job: covey.Job) -> None:

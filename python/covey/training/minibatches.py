@@ -101,9 +101,9 @@ def read(data: Data, labels: Any, forms: Sequence[Form], batch: int) -> Records:
     inputs = [form for form in forms if form.name != LABELS]
     arrays = dict(load_arrays(data, [form.name for form in inputs], "training"))
     given = load_arrays(labels, [LABELS], "training")[LABELS]
-    checked = {form.name: _check(arrays[form.name], form) for form in inputs}
+    checked = {form.name: _check(_array(arrays[form.name]), form) for form in inputs}
     (of_labels,) = (form for form in forms if form.name == LABELS)
-    checked[LABELS] = _check(_shaped(np.asarray(given), of_labels), of_labels)
+    checked[LABELS] = _check(_shaped(_array(given), of_labels), of_labels)
     counts = {name: len(array) for name, array in checked.items()}
     if len(set(counts.values())) > 1:
         raise _differing(counts)
@@ -127,6 +127,14 @@ def steps_of_epoch(labels: Any, batch: int) -> int:
     return max(int(shape[0]) // max(batch, 1), 1) if shape else 1
 
 
+def _array(source: Any) -> npt.NDArray[Any]:
+    """What holds numbers, such as a list, as an array; of other things, and of rows that differ, one of objects."""
+    try:
+        return np.asarray(source)
+    except ValueError:
+        return np.empty(0, dtype=object)
+
+
 def _shaped(array: npt.NDArray[Any], form: Form) -> npt.NDArray[Any]:
     """Labels [N] where the model has one number a sample [N, 1]: dimensions of one element may be there or not."""
     if array.ndim >= 1 and _longer_than_one(array.shape[1:]) == _longer_than_one(form.shape):
@@ -138,9 +146,9 @@ def _longer_than_one(shape: tuple[int, ...]) -> list[int]:
     return [size for size in shape if size != 1]
 
 
-def _check(array: Any, form: Form) -> npt.NDArray[np.float64]:
+def _check(array: npt.NDArray[Any], form: Form) -> npt.NDArray[np.float64]:
     what = "labels" if form.name == LABELS else f"data for '{form.name}'"
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiub":
         raise DataError(f"the {what} are no array of numbers: give NumPy arrays or tensors")
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"the {what} have no samples: give at least one")
