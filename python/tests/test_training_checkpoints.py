@@ -269,6 +269,8 @@ def test_the_command_continues_and_tells_of_mistakes(
     assert losses[:10] == [None] * 10 and losses[10:] == due[0][10:]
     again = command.succeeds(*asked, "--epochs", EPOCHS, "--out", out)
     assert "step 20 is the latest checkpoint" in again.err and "epoch" not in again.out
+    assert f"no step of {EPOCHS} epoch(s) is left" in again.err
+    assert "is left" not in older.err
     with np.load(out) as found:
         for name, array in due[1].items():
             np.testing.assert_array_equal(found[name], array.astype(np.float32))

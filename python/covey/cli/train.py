@@ -274,11 +274,14 @@ def train(
                     console.note(
                         f"'{checkpoints}' is an older copy: the losses of {trainer.lacking} steps are not in it"
                     )
+                before = len(shown)
                 for epoch in running:
                     _show(epoch, as_json)
                     shown.append(epoch)
                     if plot is not None and epoch.loss is not None:
                         draw_training(shown, f"{loaded.program.name} on {kind}").save(plot)
+                if len(shown) == before:
+                    console.note(f"no step of {epochs} epoch(s) is left")
             if serving is not None:
                 version = trainer.serve()
                 console.note(
