@@ -19,6 +19,7 @@ import builders
 import covey
 from command import Command
 from covey.clear import ClearSession
+from covey.client import Session
 from covey.model import load
 from covey.parties import Parties
 from covey.training import job as job_module
@@ -367,6 +368,14 @@ def test_epochs_are_whole_numbers(job: covey.Job, epochs: Any) -> None:
     trainer = covey.Trainer(ClearSession(load(job.compiled)))
     with pytest.raises(covey.OptionError, match=f"{epochs!r} epochs: ask for a whole number, at least 1"):
         trainer.fit(*images(), epochs)
+
+
+@pytest.mark.parametrize("every", [0, 1.5, True, "2"])
+def test_steps_between_checkpoints_are_whole_numbers(job: covey.Job, every: Any, tmp_path: Path) -> None:
+    unasked: Any = None
+    session = Session(load(job).program, unasked, "trio")
+    with pytest.raises(covey.OptionError, match=f"a checkpoint every {every!r} steps: ask for a whole number"):
+        covey.Trainer(session, checkpoints=tmp_path / "run.json", every=every)
 
 
 def test_one_pattern_freezes_as_a_list_of_it() -> None:
