@@ -71,7 +71,7 @@ struct Stored {
 #[derive(Default)]
 struct Found {
     stored: Vec<Stored>,
-    /// They serve nobody. Whose they are their names alone say.
+    /// Files that no job can use. Only their names say to which program they belong.
     damaged: Vec<(PathBuf, String)>,
     /// What the system does not give: files, or the folder.
     kept_back: Vec<(PathBuf, String)>,
@@ -82,7 +82,7 @@ pub(crate) struct CheckpointStore {
     folder: PathBuf,
     /// What was said of files that cannot be read.
     said: Mutex<HashSet<String>>,
-    /// Bytes of those that sessions are about to write, by client.
+    /// Bytes of the checkpoints that sessions are writing, by client.
     coming: Mutex<HashMap<String, u64>>,
 }
 
@@ -104,8 +104,8 @@ impl CheckpointStore {
         self.stored(|head| head.job == *job).into_iter().map(|stored| stored.head.checkpoint).collect()
     }
 
-    /// Takes room for a checkpoint of `bytes` of a client that may have `most` in all, those included that its other sessions write.
-    /// Checkpoints in whose place it comes count no more.
+    /// Reserves room for a checkpoint of `bytes`. All checkpoints of its client take at most `most`, including those that its other
+    /// sessions are writing. Checkpoints that the new one replaces do not count.
     pub fn take_room(&self, job: &Job, (bytes, most): (u64, u64)) -> Result<Room<'_>, String> {
         let client = &job.client;
         // No other session takes room meanwhile.
@@ -214,8 +214,7 @@ impl CheckpointStore {
         damaged.into_iter().chain(kept_back).map(|(_, problem)| problem).collect()
     }
 
-    /// Erases those to which this `applies`, and of what is damaged those that are `named` so: others may be anybody's. Fails where some may
-    /// be left.
+    /// Erases the checkpoints to which `applies` applies, and the damaged files whose path is `named`. Fails where one may be left.
     fn erase_all(&self, applies: impl Fn(&Head) -> bool, named: impl Fn(&Path) -> bool) -> Result<(), String> {
         let Found { stored, damaged, kept_back } = self.find();
         self.erase(stored.into_iter().filter(|stored| applies(&stored.head)))?;

@@ -58,7 +58,7 @@ def _transposed(frame: Frame, name: str, order: list[int]) -> str:
 
 
 def _state(frame: Frame, array: npt.NDArray[Any], before: int) -> npt.NDArray[Any]:
-    """A constant state as one sample has it: of all sequences alike, or of those that the batch is merged with."""
+    """One sample's part of a constant state: the same for all sequences, or a state for each sequence of a sample."""
     rows: npt.NDArray[Any] = np.moveaxis(array, before, 0)
     lead = frame.x.shape[before : before + frame.x.merged - 1]
     first: npt.NDArray[Any] = rows[0]
