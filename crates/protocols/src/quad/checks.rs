@@ -380,7 +380,7 @@ impl TileChecks {
 
     fn pack_planes(&mut self, planes: &[u64]) {
         self.packed.clear();
-        self.packed.reserve(planes.len() * size_of::<u64>());
+        self.packed.reserve(size_of_val(planes));
         for plane in planes.chunks_exact(self.width().max(1)) {
             packing::pack_plane(plane, self.len, &mut self.packed);
         }
