@@ -29,10 +29,7 @@ impl Session {
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Vec<Done>, ClientError> {
         self.check_carries_nothing()?;
-        check_batch(&self.program, batch)?;
-        if !(1..=MAX_COUNT).contains(&count) {
-            return Err(ClientError::Request(format!("{count} inferences to preprocess: ask for 1 to {MAX_COUNT}")));
-        }
+        self.check_ahead(batch, count, "preprocess")?;
         let run =
             Run { phase: PhaseMessage::Preprocess, batch, inference: self.next, count, continues: false, ends: false };
         self.request(&SessionRequest::Run(run))?;
@@ -61,14 +58,17 @@ impl Session {
         if self.keeps_runs {
             self.check_carries_nothing()?;
         }
-        check_batch(&self.program, batch)?;
-        if !(1..=MAX_COUNT).contains(&count) {
-            return Err(ClientError::Request(format!(
-                "{count} inferences to store offline material for: ask for 1 to {MAX_COUNT}"
-            )));
-        }
+        self.check_ahead(batch, count, "store offline material for")?;
         self.request(&SessionRequest::Fill(Fill { batch, count }))?;
         self.reports(0, progress)
+    }
+
+    fn check_ahead(&self, batch: usize, count: u32, purpose: &str) -> Result<(), ClientError> {
+        check_batch(&self.program, batch)?;
+        if (1..=MAX_COUNT).contains(&count) {
+            return Ok(());
+        }
+        Err(ClientError::Request(format!("{count} inferences to {purpose}: ask for 1 to {MAX_COUNT}")))
     }
 
     /// Where runs are preprocessed or stored: what they begin with would not be known then.
