@@ -48,10 +48,12 @@ pub(crate) enum Use {
     Planes,
     /// Outputs of fast convolutions.
     Sums,
+    /// Products of fast convolutions.
+    Terms,
 }
 
 thread_local! {
-    static HELD: [Cell<Vec<Line>>; 5] = const { [const { Cell::new(Vec::new()) }; 5] };
+    static HELD: [Cell<Vec<Line>>; 6] = const { [const { Cell::new(Vec::new()) }; 6] };
 }
 
 /// Memory that goes back to the thread on drop. Its contents are whatever was left there.

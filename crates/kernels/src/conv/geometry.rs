@@ -151,18 +151,28 @@ impl ConvGeometry {
         self.groups == self.in_channels && self.groups > 1
     }
 
-    /// Whether it is computed in tiles of 3 × 3 outputs ([`super::fast`]) where the processor has tiles: enough channels and positions to pay
-    /// for the sums and differences, and not much computed past the output's edges.
+    /// Whether it is computed in tiles of 3 × 3 outputs ([`super::fast`]): enough channels and positions to pay for the sums and
+    /// differences, and not much computed past the output's edges.
     pub fn is_fast(&self) -> bool {
         let shape = self.kernel == [3, 3] && self.strides == [1, 1] && self.dilations == [1, 1] && self.groups == 1;
+        let channels = self.in_channels >= 3 && self.out_channels >= 8;
+        shape && channels && self.positions() >= 64 && self.computed_in_tiles() * 2 <= self.positions() * 3
+    }
+
+    /// Whether a convolution that [`ConvGeometry::is_fast`] is so also where the processor has tiles of limbs, whose products take less
+    /// time: with more channels and positions.
+    pub(crate) fn is_fast_on_tiles(&self) -> bool {
         let channels = self.in_channels >= 64 && self.out_channels >= 64;
-        let computed: usize = self.output().iter().map(|size| size.next_multiple_of(3)).product();
         let positions = self.positions();
-        shape
-            && channels
+        channels
             && self.in_channels * self.out_channels >= 64 * 128
             && positions >= 256
-            && computed * 4 <= positions * 5
+            && self.computed_in_tiles() * 4 <= positions * 5
+    }
+
+    /// Output positions of an image with those past its edges that tiles of 3 × 3 have.
+    fn computed_in_tiles(&self) -> usize {
+        self.output().iter().map(|size| size.next_multiple_of(3)).product()
     }
 
     /// The same sums over fewer, longer rows where that is possible: a 1 × 1 kernel that visits every position does not care

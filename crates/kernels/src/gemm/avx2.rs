@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use covey_ring::Word;
 
 use super::blocked::{Panels, Product, blocked};
+use super::fast::{self, Convolution};
 use super::lanes::Vector;
 use super::skinny::{self, FewRows};
 
@@ -53,6 +54,19 @@ impl<W: Word> Vector for Ymm<W> {
         Ymm(sum, PhantomData)
     }
     #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        // SAFETY: the caller has AVX2.
+        let difference = unsafe {
+            if W::BITS == 32 { _mm256_sub_epi32(self.0, other.0) } else { _mm256_sub_epi64(self.0, other.0) }
+        };
+        Ymm(difference, PhantomData)
+    }
+    #[inline(always)]
+    unsafe fn fetch(from: *const W) {
+        // SAFETY: a prefetch reads nothing, whatever its address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) };
+    }
+    #[inline(always)]
     unsafe fn mul_add(self, x: Self, y: Self) -> Self {
         // SAFETY: the caller has AVX2.
         let product = unsafe {
@@ -85,6 +99,16 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
             blocked::<Ymm<W>, B, 4, 2>(product, c)
         }
     }
+}
+
+/// A convolution of 3 × 3 taps in fewer products.
+///
+/// # Safety
+/// The processor has AVX2.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn convolve<W: Word>(convolution: &Convolution<'_, W>, out: &mut [W]) {
+    // SAFETY: as the caller promises.
+    unsafe { fast::convolve::<Ymm<W>, 4, 2>(convolution, out) }
 }
 
 /// The product of few rows.

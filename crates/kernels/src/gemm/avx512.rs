@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use covey_ring::Word;
 
 use super::blocked::{Panels, Product, blocked};
+use super::fast::{self, Convolution};
 use super::lanes::Vector;
 use super::skinny::{self, FewRows};
 
@@ -53,6 +54,34 @@ impl<W: Word> Vector for Zmm<W> {
         Zmm(sum, PhantomData)
     }
     #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        // SAFETY: the caller has AVX-512.
+        let difference = unsafe {
+            if W::BITS == 32 { _mm512_sub_epi32(self.0, other.0) } else { _mm512_sub_epi64(self.0, other.0) }
+        };
+        Zmm(difference, PhantomData)
+    }
+    #[inline(always)]
+    unsafe fn thirds(from: *const W) -> [Self; 3] {
+        // SAFETY: the caller has AVX-512 and three vectors of readable words.
+        unsafe {
+            let mut words = [_mm512_setzero_si512(); 3];
+            for (vector, words) in words.iter_mut().enumerate() {
+                *words = _mm512_loadu_si512(from.add(vector * Self::LANES).cast());
+            }
+            let mut thirds = [Self::zero(); 3];
+            for (phase, third_words) in thirds.iter_mut().enumerate() {
+                third_words.0 = third::<W>(words, phase);
+            }
+            thirds
+        }
+    }
+    #[inline(always)]
+    unsafe fn fetch(from: *const W) {
+        // SAFETY: a prefetch reads nothing, whatever its address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) };
+    }
+    #[inline(always)]
     unsafe fn mul_add(self, x: Self, y: Self) -> Self {
         // SAFETY: the caller has AVX-512 F and DQ.
         let product = unsafe { if W::BITS == 32 { _mm512_mullo_epi32(x.0, y.0) } else { multiply_64(x.0, y.0) } };
@@ -95,6 +124,16 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
     }
 }
 
+/// A convolution of 3 × 3 taps in fewer products.
+///
+/// # Safety
+/// The processor has AVX-512 F, BW, DQ and VL.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn convolve<W: Word>(convolution: &Convolution<'_, W>, out: &mut [W]) {
+    // SAFETY: as the caller promises.
+    unsafe { fast::convolve::<Zmm<W>, 8, 3>(convolution, out) }
+}
+
 /// The product of few rows.
 ///
 /// # Safety
@@ -103,4 +142,42 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
 pub(super) unsafe fn few_rows<W: Word>(operands: &FewRows<'_, W>, c: &mut [W]) {
     // SAFETY: as the caller promises.
     unsafe { skinny::few_rows::<Zmm<W>>(operands, c) }
+}
+
+/// Every third word of three vectors.
+#[inline(always)]
+pub(super) unsafe fn third<W: Word>([a, b, c]: [__m512i; 3], phase: usize) -> __m512i {
+    /// Where the words are: in the first two vectors, then in those found there and the third vector.
+    const fn places<const LANES: usize, const SKIP: usize>() -> [[[i32; 16]; 2]; 3] {
+        let mut places = [[[0; 16]; 2]; 3];
+        let mut phase = 0;
+        while phase < 3 {
+            let mut lane = 0;
+            while lane < LANES {
+                let word = 3 * lane + phase;
+                places[phase][0][lane * SKIP] = if word < 2 * LANES { word as i32 } else { 0 };
+                places[phase][1][lane * SKIP] = if word < 2 * LANES { lane as i32 } else { (word - LANES) as i32 };
+                lane += 1;
+            }
+            phase += 1;
+        }
+        places
+    }
+    const NARROW: [[[i32; 16]; 2]; 3] = places::<16, 1>();
+    // Numbers of 64 bits.
+    const WIDE: [[[i32; 16]; 2]; 3] = places::<8, 2>();
+    // SAFETY: the callers have AVX-512 F and three readable vectors.
+    unsafe {
+        if W::BITS == 32 {
+            let [first, second] = &NARROW[phase];
+            let (first, second) =
+                (_mm512_loadu_si512(first.as_ptr().cast()), _mm512_loadu_si512(second.as_ptr().cast()));
+            _mm512_permutex2var_epi32(_mm512_permutex2var_epi32(a, first, b), second, c)
+        } else {
+            let [first, second] = &WIDE[phase];
+            let (first, second) =
+                (_mm512_loadu_si512(first.as_ptr().cast()), _mm512_loadu_si512(second.as_ptr().cast()));
+            _mm512_permutex2var_epi64(_mm512_permutex2var_epi64(a, first, b), second, c)
+        }
+    }
 }

@@ -246,25 +246,9 @@ impl<W: Word> Block<'_, W> {
     #[inline(always)]
     unsafe fn run<V: Vector<Word = W>, const R: usize, const NV: usize>(&self, c: &mut [W]) {
         let width = NV * V::LANES;
-        assert!(self.panel.len() >= self.depth * width && self.a.len() >= (R - 1) * self.stride + self.depth);
-        // SAFETY: the assertion bounds every read: rows r < R of `a` at r * stride + p, rows p < depth of the panel.
-        let sums = unsafe {
-            let mut sums = [[V::zero(); NV]; R];
-            let (a, panel) = (self.a.as_ptr(), self.panel.as_ptr());
-            for p in 0..self.depth {
-                let mut right = [V::zero(); NV];
-                for v in 0..NV {
-                    right[v] = V::load(panel.add(p * width + v * V::LANES));
-                }
-                for r in 0..R {
-                    let left = V::splat(*a.add(r * self.stride + p));
-                    for v in 0..NV {
-                        sums[r][v] = sums[r][v].mul_add(left, right[v]);
-                    }
-                }
-            }
-            sums
-        };
+        let left = Left { words: self.a, stride: self.stride };
+        // SAFETY: the caller has the instruction set.
+        let sums = unsafe { sums::<V, R, NV>(left, self.panel, width, self.depth) };
         let start = self.columns.offset(self.column);
         let contiguous = self.columns.offset(self.column + self.valid - 1) == start + self.valid - 1;
         for (r, sums) in sums.iter().enumerate() {
@@ -287,5 +271,48 @@ impl<W: Word> Block<'_, W> {
                 }
             }
         }
+    }
+}
+
+/// Rows of a left operand, `stride` words apart.
+#[derive(Clone, Copy)]
+pub(super) struct Left<'a, W> {
+    pub(super) words: &'a [W],
+    pub(super) stride: usize,
+}
+
+/// The first `R` rows of `left` times `NV` vectors of a panel, whose rows are `stride` words apart: `depth` products for each sum.
+///
+/// # Safety
+/// The processor has `V`'s instruction set.
+///
+/// # Panics
+/// If an operand is too short.
+#[inline(always)]
+pub(super) unsafe fn sums<V: Vector, const R: usize, const NV: usize>(
+    left: Left<'_, V::Word>,
+    panel: &[V::Word],
+    stride: usize,
+    depth: usize,
+) -> [[V; NV]; R] {
+    let rows = stride.checked_mul(depth - 1).and_then(|words| words.checked_add(NV * V::LANES));
+    assert!(rows.is_some_and(|words| panel.len() >= words) && left.words.len() >= (R - 1) * left.stride + depth);
+    // SAFETY: the assertion bounds every read: rows r < R at r * stride + p, rows p < depth of the panel.
+    unsafe {
+        let mut sums = [[V::zero(); NV]; R];
+        let (a, panel) = (left.words.as_ptr(), panel.as_ptr());
+        for p in 0..depth {
+            let mut right = [V::zero(); NV];
+            for v in 0..NV {
+                right[v] = V::load(panel.add(p * stride + v * V::LANES));
+            }
+            for r in 0..R {
+                let left = V::splat(*a.add(r * left.stride + p));
+                for v in 0..NV {
+                    sums[r][v] = sums[r][v].mul_add(left, right[v]);
+                }
+            }
+        }
+        sums
     }
 }

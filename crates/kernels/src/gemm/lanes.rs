@@ -28,8 +28,31 @@ pub(super) trait Vector: Copy {
     unsafe fn store(self, to: *mut Self::Word);
     /// `self + other`, lane by lane.
     unsafe fn add(self, other: Self) -> Self;
+    /// `self - other`, lane by lane.
+    unsafe fn sub(self, other: Self) -> Self;
     /// `self + x * y`, lane by lane.
     unsafe fn mul_add(self, x: Self, y: Self) -> Self;
+    /// Every third of the words from `from`: from the first, the second and the third.
+    ///
+    /// # Safety
+    /// `from` is readable for `3 * LANES` words.
+    #[inline(always)]
+    unsafe fn thirds(from: *const Self::Word) -> [Self; 3] {
+        let mut words = [[Self::Word::ZERO; 16]; 3];
+        const { assert!(Self::LANES <= 16) };
+        // SAFETY: as the caller promises; the arrays hold at least LANES words.
+        unsafe {
+            for lane in 0..Self::LANES {
+                for (phase, words) in words.iter_mut().enumerate() {
+                    words[lane] = *from.add(3 * lane + phase);
+                }
+            }
+            [Self::load(words[0].as_ptr()), Self::load(words[1].as_ptr()), Self::load(words[2].as_ptr())]
+        }
+    }
+    /// Has the processor fetch what lies at `_from`, which may be anywhere: it will be read soon.
+    #[inline(always)]
+    unsafe fn fetch(_from: *const Self::Word) {}
     /// The sum of all lanes.
     #[inline(always)]
     unsafe fn sum(self) -> Self::Word {

@@ -1,8 +1,8 @@
 //! Matrix products modulo 2^32 and 2^64.
 //!
 //! Three shapes for vectors, one text each, generic over the vector: `blocked` packs panels and keeps a register block of
-//! `c` (many rows and columns); `skinny` reads the larger operand once, as it lies (few rows or few columns). Where the
-//! processor has tiles, `amx` takes every product that fills them.
+//! `c` (many rows and columns); `skinny` reads the larger operand once, as it lies (few rows or few columns). `fast` makes
+//! convolutions of such products, fewer of them than taps. Where the processor has tiles, `amx` takes every product that fills them.
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 pub(crate) mod amx;
@@ -11,6 +11,7 @@ mod avx2;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod avx512;
 mod blocked;
+pub(crate) mod fast;
 mod lanes;
 mod portable;
 mod skinny;
@@ -133,6 +134,22 @@ pub(crate) fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mu
         dispatch::Isa::Avx2 => unsafe { avx2::product(product, c) },
         // SAFETY: sizes are checked above.
         _ => unsafe { portable::product(product, c) },
+    }
+}
+
+/// A convolution of 3 × 3 taps in fewer products, with vectors.
+///
+/// # Panics
+/// If sizes do not match.
+pub(crate) fn convolve<W: Word>(convolution: &fast::Convolution<'_, W>, out: &mut [W]) {
+    match dispatch::isa() {
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it.
+        dispatch::Isa::Avx512 => unsafe { avx512::convolve(convolution, out) },
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it.
+        dispatch::Isa::Avx2 => unsafe { avx2::convolve(convolution, out) },
+        _ => portable::convolve(convolution, out),
     }
 }
 

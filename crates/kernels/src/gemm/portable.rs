@@ -3,6 +3,7 @@
 use covey_ring::Word;
 
 use super::blocked::{Panels, Product, blocked};
+use super::fast::{self, Convolution};
 use super::lanes::Vector;
 use super::skinny::{self, FewRows};
 
@@ -40,6 +41,13 @@ impl<W: Word, const N: usize> Vector for Array<W, N> {
         self
     }
     #[inline(always)]
+    unsafe fn sub(mut self, other: Self) -> Self {
+        for lane in 0..N {
+            self.0[lane] = self.0[lane].sub(other.0[lane]);
+        }
+        self
+    }
+    #[inline(always)]
     unsafe fn mul_add(mut self, x: Self, y: Self) -> Self {
         for lane in 0..N {
             self.0[lane] = self.0[lane].add(x.0[lane].mul(y.0[lane]));
@@ -60,6 +68,19 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
             (true, _) => skinny::by_columns::<Array<W, 2>, B>(product, c),
             (false, 32) => blocked::<Array<W, 4>, B, 4, 2>(product, c),
             (false, _) => blocked::<Array<W, 2>, B, 4, 2>(product, c),
+        }
+    }
+}
+
+/// A convolution of 3 × 3 taps in fewer products.
+#[inline(never)]
+pub(super) fn convolve<W: Word>(convolution: &Convolution<'_, W>, out: &mut [W]) {
+    // SAFETY: arrays need no instruction set.
+    unsafe {
+        if W::BITS == 32 {
+            fast::convolve::<Array<W, 4>, 4, 2>(convolution, out)
+        } else {
+            fast::convolve::<Array<W, 2>, 4, 2>(convolution, out)
         }
     }
 }

@@ -4,13 +4,12 @@ use covey_ring::Word;
 
 use super::{Chunk, Part};
 use crate::ConvGeometry;
-use crate::conv::{Patches, depthwise};
-use crate::gemm::{Columns, Product, product};
+use crate::conv::{Patches, depthwise, fast::Tiles};
+use crate::gemm::{Columns, Product, convolve, fast, product};
 use crate::words::same;
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 use crate::{
-    conv::fast::Tiles,
     dispatch::{Isa, level},
     gemm::amx,
 };
@@ -44,8 +43,10 @@ enum Form<W> {
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
     Tiles(Vec<amx::Packed<W>>),
     /// Words in the order in which a fast convolution makes its terms of them.
+    Fast(fast::Weights<W>),
+    /// The same where their products are of tiles of limbs.
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-    Fast(amx::fast::Weights<W>),
+    FastTiles(amx::fast::Weights<W>),
 }
 
 impl<W: Word> Weight<W> {
@@ -63,8 +64,9 @@ impl<W: Word> Weight<W> {
             Form::Rows(words) => size_of_val(&words[..]),
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             Form::Tiles(groups) => groups.iter().map(amx::Packed::bytes).sum(),
-            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             Form::Fast(weights) => weights.bytes(),
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            Form::FastTiles(weights) => weights.bytes(),
         }
     }
 
@@ -82,11 +84,15 @@ impl<W: Word> Weight<W> {
             }
             return;
         }
-        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        let tiles = || Tiles::new(geometry, chunk.images.clone(), chunk.run.clone());
         if let Form::Fast(weights) = &self.form {
-            let tiles = Tiles::new(geometry, chunk.images.clone(), chunk.run.clone());
+            let (rows, tiles) = (chunk.rows.clone(), &tiles());
+            return convolve(&fast::Convolution { weights, geometry, xs, rows, tiles }, out);
+        }
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        if let Form::FastTiles(weights) = &self.form {
             // SAFETY: weights have this form only where the process may use tiles.
-            return unsafe { amx::fast::convolve(weights, geometry, xs, chunk.rows.clone(), &tiles, out) };
+            return unsafe { amx::fast::convolve(weights, geometry, xs, chunk.rows.clone(), &tiles(), out) };
         }
         let channels = geometry.out_channels / geometry.groups;
         let whole = chunk.images.len() == 1 || chunk.run.len() == positions;
@@ -99,9 +105,9 @@ impl<W: Word> Weight<W> {
             let out = &mut out[(from - chunk.rows.start) * columns..(to - chunk.rows.start) * columns];
             let patches = Patches::new(geometry, group, xs, first);
             match &self.form {
-                Form::Direct(_) => unreachable!("handled above"),
+                Form::Direct(_) | Form::Fast(_) => unreachable!("handled above"),
                 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-                Form::Fast(_) => unreachable!("handled above"),
+                Form::FastTiles(_) => unreachable!("handled above"),
                 Form::Rows(words) => {
                     let k = xs.len() * geometry.depth();
                     let stride = words.len() / geometry.out_channels;
@@ -140,8 +146,8 @@ fn packed<W: Word>(geometry: &ConvGeometry, mut parts: Vec<Vec<W>>, fast: bool) 
         /// Fewer rows leave most of a tile empty.
         const ROWS: usize = 6;
         let channels = geometry.out_channels / geometry.groups;
-        if level() == Isa::Amx && fast {
-            return Form::Fast(amx::fast::Weights::new(geometry, &parts));
+        if level() == Isa::Amx && fast && geometry.is_fast_on_tiles() {
+            return Form::FastTiles(amx::fast::Weights::new(geometry, &parts));
         }
         if level() == Isa::Amx && channels >= ROWS {
             let group = |group: usize| {
@@ -153,6 +159,9 @@ fn packed<W: Word>(geometry: &ConvGeometry, mut parts: Vec<Vec<W>>, fast: bool) 
             };
             return Form::Tiles((0..geometry.groups).map(group).collect());
         }
+    }
+    if fast {
+        return Form::Fast(fast::Weights::new(geometry, &parts));
     }
     if parts.len() == 1 {
         return Form::Rows(parts.remove(0));

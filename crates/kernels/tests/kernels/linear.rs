@@ -154,6 +154,20 @@ proptest! {
     }
 
     #[test]
+    fn any_convolution_in_tiles(
+        (inputs, outputs) in (3usize..20, 8usize..50),
+        input in [6usize..26, 6usize..26],
+        pads in [0usize..=3, 0..=3, 0..=3, 0..=3],
+        batch in 1usize..5,
+        parts in 1usize..3,
+        bits in 0u32..16,
+    ) {
+        let g = ConvGeometry { input, pads, ..square((inputs, outputs), 9, 3, 1, 1) }.checked().unwrap();
+        check_conv::<u32>(&g, batch, parts, 1 << bits);
+        check_conv::<u64>(&g, batch, parts, 1 << bits);
+    }
+
+    #[test]
     fn any_dense_layer(m in 1usize..40, n in 1usize..70, k in 1usize..200, parts in 1usize..4, bits in 0u32..12) {
         check_dense::<u32>((m, n, k), parts, 1 << bits);
         check_dense::<u64>((m, n, k), parts, 1 << bits);
@@ -226,6 +240,11 @@ fn convolutions_in_tiles() {
     check_conv::<u32>(&padded((64, 130), [4, 90], [1; 4]), 3, 1, 1 << 18);
     check_conv::<u64>(&padded((70, 120), [12, 49], [1, 5, 4, 0]), 1, 2, 1 << 18);
     check_conv::<u32>(&padded((90, 100), [20, 15], [0, 2, 0, 2]), 2, 3, 1 << 16);
+    // Few channels; groups of several images, and of some bands of one.
+    check_conv::<u32>(&padded((3, 8), [8, 8], [1; 4]), 1, 2, 1 << 18);
+    check_conv::<u32>(&padded((5, 43), [8, 8], [1; 4]), 41, 1, 1 << 18);
+    check_conv::<u64>(&padded((4, 9), [70, 130], [0, 1, 2, 1]), 2, 1, 1 << 18);
+    check_conv::<u32>(&padded((3, 10), [12, 700], [1; 4]), 1, 1, 1 << 18);
 }
 
 /// Kernels wider than what they yield, which the products take by columns: padded on any side, in several blocks of columns and of depth.

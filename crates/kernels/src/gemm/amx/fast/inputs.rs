@@ -12,6 +12,7 @@ use crate::conv::fast::{self, DIFFERENCES, INPUTS, TERMS, Tiles};
 use crate::gemm::amx::matrix::load;
 use crate::gemm::amx::pack::store_quad;
 use crate::gemm::amx::tiles::{DEPTH, SIDE, TILE};
+use crate::gemm::avx512::third;
 use crate::scratch::{Scratch, Use};
 
 /// What is packed, and working memory: four channels' planes.
@@ -227,43 +228,5 @@ unsafe fn phases<W: Word>(from: *const W, valid: &[[u16; 6]; 2]) -> [[__m512i; 2
             }
         }
         x
-    }
-}
-
-/// Every third word of three vectors.
-#[inline(always)]
-unsafe fn third<W: Word>([a, b, c]: [__m512i; 3], phase: usize) -> __m512i {
-    /// Where the words are: in the first two vectors, then in those found there and the third vector.
-    const fn places<const LANES: usize, const SKIP: usize>() -> [[[i32; 16]; 2]; 3] {
-        let mut places = [[[0; 16]; 2]; 3];
-        let mut phase = 0;
-        while phase < 3 {
-            let mut lane = 0;
-            while lane < LANES {
-                let word = 3 * lane + phase;
-                places[phase][0][lane * SKIP] = if word < 2 * LANES { word as i32 } else { 0 };
-                places[phase][1][lane * SKIP] = if word < 2 * LANES { lane as i32 } else { (word - LANES) as i32 };
-                lane += 1;
-            }
-            phase += 1;
-        }
-        places
-    }
-    const NARROW: [[[i32; 16]; 2]; 3] = places::<16, 1>();
-    // Numbers of 64 bits.
-    const WIDE: [[[i32; 16]; 2]; 3] = places::<8, 2>();
-    // SAFETY: the callers have AVX-512 F and three readable vectors.
-    unsafe {
-        if W::BITS == 32 {
-            let [first, second] = &NARROW[phase];
-            let (first, second) =
-                (_mm512_loadu_si512(first.as_ptr().cast()), _mm512_loadu_si512(second.as_ptr().cast()));
-            _mm512_permutex2var_epi32(_mm512_permutex2var_epi32(a, first, b), second, c)
-        } else {
-            let [first, second] = &WIDE[phase];
-            let (first, second) =
-                (_mm512_loadu_si512(first.as_ptr().cast()), _mm512_loadu_si512(second.as_ptr().cast()));
-            _mm512_permutex2var_epi64(_mm512_permutex2var_epi64(a, first, b), second, c)
-        }
     }
 }
