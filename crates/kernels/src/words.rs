@@ -17,6 +17,60 @@ pub(crate) fn bytes_mut<W: Word>(words: &mut [W]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
 }
 
+/// Does `each` with a run's length, as a constant where the run is so short that a call takes longer than the words.
+macro_rules! by_length {
+    ($len:expr, $each:ident, $long:expr) => {
+        match $len {
+            0 => {}
+            1 => $each!(1),
+            2 => $each!(2),
+            3 => $each!(3),
+            4 => $each!(4),
+            5 => $each!(5),
+            6 => $each!(6),
+            7 => $each!(7),
+            8 => $each!(8),
+            _ => $long,
+        }
+    };
+}
+
+/// Copies a run to another of its length.
+#[inline(always)]
+pub(crate) fn copy_run<W: Word>(from: &[W], to: &mut [W]) {
+    macro_rules! words {
+        ($n:literal) => {
+            to[..$n].copy_from_slice(&from[..$n])
+        };
+    }
+    let long = |to: &mut [W]| match to.len() {
+        ..=16 => copy_ends::<W, 8>(from, to),
+        17..=32 => copy_ends::<W, 16>(from, to),
+        33..=64 => copy_ends::<W, 32>(from, to),
+        _ => to.copy_from_slice(from),
+    };
+    by_length!(to.len(), words, long(to))
+}
+
+/// A run of `N` to `2 * N` words: its first and its last ones, which may overlap.
+#[inline(always)]
+fn copy_ends<W: Word, const N: usize>(from: &[W], to: &mut [W]) {
+    let start = to.len() - N;
+    to[..N].copy_from_slice(&from[..N]);
+    to[start..start + N].copy_from_slice(&from[start..start + N]);
+}
+
+/// Sets a run to zeros.
+#[inline(always)]
+pub(crate) fn clear<W: Word>(to: &mut [W]) {
+    macro_rules! words {
+        ($n:literal) => {
+            to[..$n].copy_from_slice(&[W::ZERO; $n])
+        };
+    }
+    by_length!(to.len(), words, to.fill(W::ZERO))
+}
+
 /// Values of a word type under another name for it, once the width says that it is the same.
 pub(crate) mod same {
     use covey_ring::Word;

@@ -6,6 +6,7 @@ use covey_ring::Word;
 
 use super::ConvGeometry;
 use crate::gemm::{self, Panels};
+use crate::words::{clear, copy_run};
 
 /// Row (part, channel, kernel row, kernel column), column (image, output row, output column): the input that output position
 /// multiplies with that weight, 0 in the padding.
@@ -182,56 +183,4 @@ fn copy<W: Word>(from: &[W], stride: usize, to: &mut [W]) {
         2 => to.iter_mut().zip(from.chunks(2)).for_each(|(to, from)| *to = from[0]),
         _ => to.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, &from)| *to = from),
     }
-}
-
-/// Does `each` with a run's length, as a constant where the run is so short that a call takes longer than the words.
-macro_rules! by_length {
-    ($len:expr, $each:ident, $long:expr) => {
-        match $len {
-            0 => {}
-            1 => $each!(1),
-            2 => $each!(2),
-            3 => $each!(3),
-            4 => $each!(4),
-            5 => $each!(5),
-            6 => $each!(6),
-            7 => $each!(7),
-            8 => $each!(8),
-            _ => $long,
-        }
-    };
-}
-
-/// Equal lengths.
-#[inline(always)]
-fn copy_run<W: Word>(from: &[W], to: &mut [W]) {
-    macro_rules! words {
-        ($n:literal) => {
-            to[..$n].copy_from_slice(&from[..$n])
-        };
-    }
-    let long = |to: &mut [W]| match to.len() {
-        ..=16 => copy_ends::<W, 8>(from, to),
-        17..=32 => copy_ends::<W, 16>(from, to),
-        _ => to.copy_from_slice(from),
-    };
-    by_length!(to.len(), words, long(to))
-}
-
-/// A run of `N` to `2 * N` words: its first and its last ones, which may overlap.
-#[inline(always)]
-fn copy_ends<W: Word, const N: usize>(from: &[W], to: &mut [W]) {
-    let start = to.len() - N;
-    to[..N].copy_from_slice(&from[..N]);
-    to[start..start + N].copy_from_slice(&from[start..start + N]);
-}
-
-#[inline(always)]
-fn clear<W: Word>(to: &mut [W]) {
-    macro_rules! words {
-        ($n:literal) => {
-            to[..$n].copy_from_slice(&[W::ZERO; $n])
-        };
-    }
-    by_length!(to.len(), words, to.fill(W::ZERO))
 }

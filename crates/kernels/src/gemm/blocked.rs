@@ -10,6 +10,7 @@ use covey_ring::Word;
 use super::amx;
 use super::lanes::Vector;
 use crate::scratch::{Scratch, Use};
+use crate::words::copy_run;
 
 /// The right operand, given panel by panel: a matrix, or what a convolution makes of an image.
 pub(crate) trait Panels<W: Word> {
@@ -70,7 +71,7 @@ impl<W: Word> Panels<W> for Matrix<'_, W> {
         for (row, out) in rows.zip(out.chunks_mut(stride)) {
             let start = row % self.depth * self.stride;
             let part = self.parts[row / self.depth];
-            out[..columns.len()].copy_from_slice(&part[start + columns.start..start + columns.end]);
+            copy_run(&part[start + columns.start..start + columns.end], &mut out[..columns.len()]);
         }
     }
 
