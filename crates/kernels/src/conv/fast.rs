@@ -20,8 +20,6 @@ use super::ConvGeometry;
 
 /// Outputs of a tile along an axis, and taps.
 pub(crate) const SIDE: usize = 3;
-/// Outputs of a tile, and taps.
-pub(crate) const PLACES: usize = SIDE * SIDE;
 /// Products along an axis.
 pub(crate) const TERMS: usize = 6;
 /// Inputs of a tile along an axis.
@@ -31,8 +29,6 @@ pub(crate) const INPUTS: usize = 5;
 pub(crate) const DIFFERENCES: [[usize; 3]; SIDE] = [[0, 1, 2], [2, 1, 3], [4, 2, 3]];
 /// The other terms are of two taps, and enter two outputs.
 pub(crate) const PAIRS: [[usize; 2]; SIDE] = [[0, 1], [0, 2], [1, 2]];
-/// The terms of two taps that enter each output.
-pub(crate) const ENTERING: [[usize; 2]; SIDE] = [[3, 4], [3, 5], [4, 5]];
 
 /// The taps of a term, which are also the outputs that it enters.
 pub(crate) fn members(term: usize) -> (usize, Option<usize>) {
@@ -60,39 +56,6 @@ impl Tiles {
 
     pub(crate) fn len(&self) -> usize {
         self.images.len() * self.bands.len() * self.across
-    }
-
-    /// The tiles in groups of at most `most`, and of one band at least: of whole images where they have no more, or else of bands of one.
-    /// With each group, which of the chunk's columns it is.
-    pub(crate) fn groups(&self, geometry: &ConvGeometry, most: usize) -> Vec<(Tiles, Range<usize>)> {
-        let [height, width] = geometry.output();
-        let first = self.bands.start * SIDE;
-        // Where a band begins among the positions of an image.
-        let position = |band: usize| (height.min(band * SIDE) - first) * width;
-        let of_image = position(self.bands.end);
-        let parts = |range: &Range<usize>, tiles: usize| {
-            let groups = (range.len() * tiles).div_ceil(most).clamp(1, range.len().max(1));
-            let (start, end, size) = (range.start, range.end, range.len().div_ceil(groups));
-            (start..end).step_by(size.max(1)).map(move |start| start..end.min(start + size))
-        };
-        let tiles = self.bands.len() * self.across;
-        let mut groups = Vec::new();
-        if tiles <= most {
-            for images in parts(&self.images, tiles) {
-                let columns =
-                    (images.start - self.images.start) * of_image..(images.end - self.images.start) * of_image;
-                groups.push((Tiles { images, ..self.clone() }, columns));
-            }
-            return groups;
-        }
-        for image in self.images.clone() {
-            for bands in parts(&self.bands, self.across) {
-                let at = (image - self.images.start) * of_image;
-                let columns = at + position(bands.start)..at + position(bands.end);
-                groups.push((Tiles { images: image..image + 1, bands, across: self.across }, columns));
-            }
-        }
-        groups
     }
 }
 
@@ -136,15 +99,6 @@ mod tests {
                         None => is(term - 2),
                     };
                     let (first, second) = members(term);
-                    assert_eq!(
-                        ENTERING.iter().flatten().filter(|&&entering| entering == term).count(),
-                        2 * usize::from(second.is_some())
-                    );
-                    assert!(
-                        second.is_none_or(|second| [first, second]
-                            .iter()
-                            .all(|&output| ENTERING[output].contains(&term)))
-                    );
                     let of_taps = i32::from(first == tap || second == Some(tap));
                     for output in [Some(first), second].into_iter().flatten() {
                         outputs[output] += of_taps * of_inputs;

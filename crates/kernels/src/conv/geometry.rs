@@ -151,28 +151,30 @@ impl ConvGeometry {
         self.groups == self.in_channels && self.groups > 1
     }
 
-    /// Whether it is computed in tiles of 3 × 3 outputs ([`super::fast`]): enough channels and positions to pay for the sums and
-    /// differences, and not much computed past the output's edges.
+    /// Whether it may be computed in tiles of outputs ([`super::fir`]): enough channels to pay for the sums and differences, and not
+    /// much computed past the output's edges.
     pub fn is_fast(&self) -> bool {
         let shape = self.kernel == [3, 3] && self.strides == [1, 1] && self.dilations == [1, 1] && self.groups == 1;
         let channels = self.in_channels >= 3 && self.out_channels >= 8;
-        shape && channels && self.positions() >= 64 && self.computed_in_tiles() * 2 <= self.positions() * 3
+        shape && channels && self.computed_in_tiles(4) * 2 <= self.positions() * 3
     }
 
-    /// Whether a convolution that [`ConvGeometry::is_fast`] is so also where the processor has tiles of limbs, whose products take less
+    /// Whether it is computed in tiles of 3 × 3 outputs ([`super::fast`]) where the processor has tiles of limbs, whose products take less
     /// time: with more channels and positions.
+    #[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(dead_code))]
     pub(crate) fn is_fast_on_tiles(&self) -> bool {
         let channels = self.in_channels >= 64 && self.out_channels >= 64;
         let positions = self.positions();
-        channels
+        self.is_fast()
+            && channels
             && self.in_channels * self.out_channels >= 64 * 128
             && positions >= 256
-            && self.computed_in_tiles() * 4 <= positions * 5
+            && self.computed_in_tiles(3) * 4 <= positions * 5
     }
 
-    /// Output positions of an image with those past its edges that tiles of 3 × 3 have.
-    fn computed_in_tiles(&self) -> usize {
-        self.output().iter().map(|size| size.next_multiple_of(3)).product()
+    /// Output positions of an image with those past its edges that tiles of `side` × `side` have.
+    fn computed_in_tiles(&self, side: usize) -> usize {
+        self.output().iter().map(|size| size.next_multiple_of(side)).product()
     }
 
     /// The same sums over fewer, longer rows where that is possible: a 1 × 1 kernel that visits every position does not care

@@ -7,6 +7,7 @@
 pub(crate) mod depthwise;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 pub(crate) mod fast;
+pub(crate) mod fir;
 mod geometry;
 mod patches;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
@@ -18,7 +19,7 @@ use crate::gemm::{Columns, Panels, Product, product};
 use crate::words::same;
 
 pub use geometry::{ConvGeometry, GeometryError};
-pub(crate) use patches::Patches;
+pub(crate) use patches::{ByTaps, Patches};
 
 /// `out += conv(x, w)`, wrapping: `x` is `[batch, in_channels, height, width]`, `w` `[out_channels, in_channels / groups,
 /// kernel height, kernel width]`, `out` `[batch, out_channels, output height, output width]`.

@@ -92,6 +92,69 @@ impl<W: Word> Panels<W> for Patches<'_, W> {
     }
 }
 
+/// The rows of some channels (input channels, part after part), tap after tap: row (kernel row, kernel column, channel).
+pub(crate) struct ByTaps<'a, W> {
+    pub(crate) patches: &'a Patches<'a, W>,
+    /// Those past the last part are zeros.
+    pub(crate) channels: Range<usize>,
+}
+
+impl<W: Word> Panels<W> for ByTaps<'_, W> {
+    #[inline(always)]
+    fn pack(&self, rows: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]) {
+        let count = self.channels.len();
+        let mut row = rows.start;
+        while row < rows.end {
+            let (tap, first) = (row / count, row % count);
+            let few = (count - first).min(rows.end - row);
+            let channels = self.channels.start + first..self.channels.start + first + few;
+            self.pack_tap(tap, channels, columns.clone(), stride, &mut out[(row - rows.start) * stride..]);
+            row += few;
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+    unsafe fn tiles(&self, _: Range<usize>, _: Range<usize>, _: usize, _: *mut u8) {
+        unreachable!("tiles of limbs have weights in another order")
+    }
+}
+
+impl<W: Word> ByTaps<'_, W> {
+    /// Rows of one tap, run by run of output positions.
+    #[inline(always)]
+    fn pack_tap(&self, tap: usize, channels: Range<usize>, columns: Range<usize>, stride: usize, out: &mut [W]) {
+        let &Patches { geometry, output: [height, width], parts, first, .. } = self.patches;
+        let ([height_in, width_in], in_channels) = (geometry.input, geometry.in_channels);
+        let down = tap / geometry.kernel[1] * geometry.dilations[0];
+        let right = tap % geometry.kernel[1] * geometry.dilations[1];
+        let valid = inside(width, width_in, geometry.strides[1], right, geometry.pads[1]);
+        let positions = height * width;
+        let mut column = columns.start;
+        while column < columns.end {
+            let (image, position) = ((first + column) / positions, (first + column) % positions);
+            let (row_out, from) = (position / width, position % width);
+            let run = (width - from).min(columns.end - column);
+            let row_in = (row_out * geometry.strides[0] + down).wrapping_sub(geometry.pads[0]);
+            let begin = valid.start.clamp(from, from + run) - from;
+            let end = if row_in < height_in { valid.end.clamp(from + begin, from + run) - from } else { begin };
+            for (channel, out) in channels.clone().zip(out.chunks_mut(stride)) {
+                let out = &mut out[column - columns.start..][..run];
+                match parts.get(channel / in_channels) {
+                    Some(x) if begin < end => {
+                        clear(&mut out[..begin]);
+                        clear(&mut out[end..]);
+                        let row = ((image * in_channels + channel % in_channels) * height_in + row_in) * width_in;
+                        let start = (from + begin) * geometry.strides[1] + right - geometry.pads[1];
+                        copy(&x[row..][..width_in][start..], geometry.strides[1], &mut out[begin..end]);
+                    }
+                    _ => clear(out),
+                }
+            }
+            column += run;
+        }
+    }
+}
+
 impl<W: Word> Patches<'_, W> {
     /// Rows of one part of one column, by runs of kernel columns, which are neighbours.
     #[inline(always)]

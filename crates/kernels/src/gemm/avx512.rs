@@ -62,18 +62,20 @@ impl<W: Word> Vector for Zmm<W> {
         Zmm(difference, PhantomData)
     }
     #[inline(always)]
-    unsafe fn thirds(from: *const W) -> [Self; 3] {
-        // SAFETY: the caller has AVX-512 and three vectors of readable words.
+    unsafe fn phases(count: usize, from: *const W) -> [Self; 4] {
+        assert!(count == 3 || count == 4);
+        // SAFETY: the caller has AVX-512 and so many vectors of readable words.
         unsafe {
-            let mut words = [_mm512_setzero_si512(); 3];
-            for (vector, words) in words.iter_mut().enumerate() {
-                *words = _mm512_loadu_si512(from.add(vector * Self::LANES).cast());
+            let mut words = [_mm512_setzero_si512(); 4];
+            for vector in 0..count {
+                words[vector] = _mm512_loadu_si512(from.add(vector * Self::LANES).cast());
             }
-            let mut thirds = [Self::zero(); 3];
-            for (phase, third_words) in thirds.iter_mut().enumerate() {
-                third_words.0 = third::<W>(words, phase);
+            let [a, b, c, _] = words;
+            let mut phases = [Self::zero(); 4];
+            for phase in 0..count {
+                phases[phase].0 = if count == 3 { third::<W>([a, b, c], phase) } else { fourth::<W>(words, phase) };
             }
-            thirds
+            phases
         }
     }
     #[inline(always)]
@@ -142,6 +144,39 @@ pub(super) unsafe fn convolve<W: Word>(convolution: &Convolution<'_, W>, out: &m
 pub(super) unsafe fn few_rows<W: Word>(operands: &FewRows<'_, W>, c: &mut [W]) {
     // SAFETY: as the caller promises.
     unsafe { skinny::few_rows::<Zmm<W>>(operands, c) }
+}
+
+/// Every fourth word of four vectors, from number `phase` on.
+#[inline(always)]
+unsafe fn fourth<W: Word>([a, b, c, d]: [__m512i; 4], phase: usize) -> __m512i {
+    /// Where they are in two vectors.
+    const fn places<const LANES: usize, const SKIP: usize>() -> [[i32; 16]; 4] {
+        let mut places = [[0; 16]; 4];
+        let mut phase = 0;
+        while phase < 4 {
+            let mut lane = 0;
+            while lane < LANES / 2 {
+                places[phase][lane * SKIP] = (4 * lane + phase) as i32;
+                lane += 1;
+            }
+            phase += 1;
+        }
+        places
+    }
+    const NARROW: [[i32; 16]; 4] = places::<16, 1>();
+    // Numbers of 64 bits.
+    const WIDE: [[i32; 16]; 4] = places::<8, 2>();
+    // SAFETY: the callers have AVX-512 F.
+    unsafe {
+        let (low, high) = if W::BITS == 32 {
+            let places = _mm512_loadu_si512(NARROW[phase].as_ptr().cast());
+            (_mm512_permutex2var_epi32(a, places, b), _mm512_permutex2var_epi32(c, places, d))
+        } else {
+            let places = _mm512_loadu_si512(WIDE[phase].as_ptr().cast());
+            (_mm512_permutex2var_epi64(a, places, b), _mm512_permutex2var_epi64(c, places, d))
+        };
+        _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high))
+    }
 }
 
 /// Every third word of three vectors.

@@ -1,10 +1,12 @@
-//! Fast convolutions ([`crate::conv::fast`]) with vectors: for each of 36 terms, a product over channels of output channels and tiles.
+//! Fast convolutions ([`crate::conv::fir`]) with vectors: for each term of rows and of columns, a product over channels of output channels
+//! and tiles.
 //!
-//! Weights rest as words, and their terms are made anew for each group of tiles: they are four times as many words as the taps, which
-//! takes longer to read from memory than to add up. For some of the channels and one row term after another, the inputs' six terms
+//! Weights rest as words, and their sums are made anew for each group of tiles: they are four times as many words as the taps, which
+//! takes longer to read from memory than to add up. For some of the channels and one row term after another, the inputs' column terms
 //! are made for all tiles of the group, then the weights' for a few output channels after another. All of them stay in the
 //! second-level cache, and a panel of one term in the first-level cache while these output channels pass.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use covey_ring::Word;
@@ -12,7 +14,7 @@ use covey_ring::Word;
 use super::blocked::{Left, sums};
 use super::lanes::Vector;
 use crate::ConvGeometry;
-use crate::conv::fast::{self, DIFFERENCES, ENTERING, INPUTS, PAIRS, PLACES, SIDE, TERMS, Tiles, members};
+use crate::conv::fir::{Algorithm, Four, INPUTS, KINDS, TAPS, Term, Three, Tiles, outputs};
 use crate::scratch::{Line, Scratch, Use};
 
 /// Channels whose weights lie together.
@@ -20,15 +22,15 @@ const BLOCK: usize = 64;
 /// Channels whose terms are held at once, at most.
 const DEPTH: usize = 2 * BLOCK;
 /// Bytes of the inputs' terms held at once: with the weights' they stay within a second-level cache of 1 MB.
-const RIGHT_BYTES: usize = 560 << 10;
-/// Tiles of a group at most, times the bytes of a word.
-const TILES: usize = 640;
+const RIGHT_BYTES: usize = 600 << 10;
 /// Output channels whose terms are held at once.
 const ROWS: usize = 32;
 /// Output channels between that whose weights are read and that whose weights are fetched.
 const AHEAD: usize = 4;
 /// Words that a vector may read past the last weight.
 const PAST: usize = 16;
+/// Taps of a kernel.
+const KERNEL: usize = TAPS * TAPS;
 /// Cache lines of a panel's row.
 const PANEL: usize = 3;
 
@@ -50,9 +52,9 @@ impl<W: Word> Weights<W> {
     pub(crate) fn new(geometry: &ConvGeometry, parts: &[Vec<W>]) -> Self {
         let (rows, depth) = (geometry.out_channels, geometry.in_channels);
         let columns = parts.len() * depth;
-        let mut weights = Weights { words: vec![W::ZERO; rows * PLACES * columns + PAST], rows, columns };
+        let mut weights = Weights { words: vec![W::ZERO; rows * KERNEL * columns + PAST], rows, columns };
         for (index, part) in parts.iter().enumerate() {
-            for (at, taps) in part.chunks_exact(PLACES).enumerate() {
+            for (at, taps) in part.chunks_exact(KERNEL).enumerate() {
                 let (row, channel) = (at / depth, index * depth + at % depth);
                 let (start, width) = weights.taps(row, channel / BLOCK);
                 for (tap, &word) in taps.iter().enumerate() {
@@ -67,12 +69,49 @@ impl<W: Word> Weights<W> {
     #[inline(always)]
     fn taps(&self, row: usize, block: usize) -> (usize, usize) {
         let width = BLOCK.min(self.columns - block * BLOCK);
-        (PLACES * (self.rows * block * BLOCK + row * width), width)
+        (KERNEL * (self.rows * block * BLOCK + row * width), width)
     }
 
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&self.words[..])
     }
+
+    /// The blocks of the first `channels` channels: for each, its channels and its weights, rows of all taps for each output channel.
+    pub(crate) fn blocks(&self, channels: usize) -> impl Iterator<Item = (Range<usize>, &[W])> {
+        (0..channels.div_ceil(BLOCK)).map(move |block| {
+            let (start, width) = self.taps(0, block);
+            (block * BLOCK..block * BLOCK + width, &self.words[start..][..self.rows * KERNEL * width])
+        })
+    }
+}
+
+/// Tiles of a group at most: those whose terms take [`RIGHT_BYTES`], and whole bands of common widths.
+fn of_group<W: Word>(side: usize) -> usize {
+    if side == 3 { 640 / W::BYTES } else { 448 / W::BYTES }
+}
+
+/// The tiles in which vectors of `lanes` words compute `positions` of each of `images` in least time, as measured on AVX-512. None where
+/// patches take less: vectors of few tiles are mostly empty.
+pub(crate) fn tiles<W: Word>(
+    geometry: &ConvGeometry,
+    images: &Range<usize>,
+    positions: &Range<usize>,
+    lanes: usize,
+) -> Option<Tiles> {
+    // Each in products for an output channel and an input channel.
+    let cost = |tiles: &Tiles, terms: usize| {
+        let groups = tiles.groups(geometry, of_group::<W>(tiles.side));
+        let words: usize = groups.iter().map(|(group, _)| group.len().next_multiple_of(lanes)).sum();
+        let products = words * terms * terms;
+        // Sums and differences of tiles of 4 × 4 take more, where those of both take least. Weights' sums are made for each group.
+        let others = if tiles.side == 4 { products / 7 } else { 0 };
+        products + others + groups.len() * 128
+    };
+    let [threes, fours] = [3, 4].map(|side| Tiles::new(side, geometry, images.clone(), positions.clone()));
+    let (three, four) = (cost(&threes, Three::TERMS.len()), cost(&fours, Four::TERMS.len()));
+    let (least, tiles) = if four < three { (four, fours) } else { (three, threes) };
+    let by_patches = (images.len() * positions.len()).next_multiple_of(lanes) * KERNEL;
+    (least * 8 < by_patches * 7).then_some(tiles)
 }
 
 /// The convolution of `xs`, the first parts, for the output channels `rows` and `tiles`.
@@ -96,15 +135,33 @@ pub(super) unsafe fn convolve<V: Vector, const MR: usize, const NV: usize>(
     convolution: &Convolution<'_, V::Word>,
     out: &mut [V::Word],
 ) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match convolution.tiles.side {
+            3 => convolve_by::<V, Three, MR, NV>(convolution, out),
+            _ => convolve_by::<V, Four, MR, NV>(convolution, out),
+        }
+    }
+}
+
+/// [`convolve`] in tiles of `A`.
+///
+/// # Safety
+/// As [`convolve`].
+#[inline(always)]
+unsafe fn convolve_by<V: Vector, A: Algorithm, const MR: usize, const NV: usize>(
+    convolution: &Convolution<'_, V::Word>,
+    out: &mut [V::Word],
+) {
     let &Convolution { weights, geometry, xs, ref rows, tiles } = convolution;
     let all = xs.len() * geometry.in_channels;
     let columns = out.len() / rows.len().max(1);
     assert!(rows.end <= weights.rows && all <= weights.columns, "convolution: sizes do not match");
-    for (tiles, of_group) in tiles.groups(geometry, TILES / V::Word::BYTES) {
-        let mut group = Group::<V>::new(geometry, &tiles, rows.len(), DEPTH.min(all));
+    for (tiles, at) in tiles.groups(geometry, of_group::<V::Word>(A::SIDE)) {
+        let mut group = Group::<V, A>::new(geometry, &tiles, rows.len(), DEPTH.min(all));
         for start in (0..all).step_by(DEPTH) {
             let channels = start..all.min(start + DEPTH);
-            for held in (0..TERMS).step_by(group.row_terms) {
+            for held in (0..A::TERMS.len()).step_by(group.row_terms) {
                 // SAFETY: the caller has the instruction set.
                 unsafe {
                     for row_term in 0..group.row_terms {
@@ -114,7 +171,10 @@ pub(super) unsafe fn convolve<V: Vector, const MR: usize, const NV: usize>(
                         let count = ROWS.min(rows.len() - first);
                         let from = rows.start + first;
                         for row_term in 0..group.row_terms {
-                            group.pack_weights(weights, from..from + count, channels.clone(), held + row_term);
+                            let kind = A::TERMS[held + row_term].kind;
+                            if row_term == 0 || kind != A::TERMS[held + row_term - 1].kind {
+                                group.pack_weights(weights, from..from + count, channels.clone(), kind);
+                            }
                             group.add_products::<MR, NV>(channels.len(), first, count, (held, row_term), start == 0);
                         }
                     }
@@ -122,15 +182,15 @@ pub(super) unsafe fn convolve<V: Vector, const MR: usize, const NV: usize>(
             }
         }
         let stride = group.stride;
-        let totals = group.totals.words::<V::Word>().chunks_exact(PLACES * stride);
+        let totals = group.totals.words::<V::Word>().chunks_exact(A::SIDE * A::SIDE * stride);
         for (sums, out) in totals.zip(out.chunks_exact_mut(columns)) {
-            fast::outputs(geometry, &tiles, sums, stride, &mut out[of_group.clone()]);
+            outputs::<A, _>(&tiles, geometry.output()[1], sums, stride, &mut out[at.clone()]);
         }
     }
 }
 
 /// A group of tiles, and the memory to compute it in.
-struct Group<'a, V: Vector> {
+struct Group<'a, V: Vector, A> {
     geometry: &'a ConvGeometry,
     tiles: &'a Tiles,
     /// Vectors that have the tiles of a band, and those of all.
@@ -140,9 +200,9 @@ struct Group<'a, V: Vector> {
     stride: usize,
     /// Words from one column term of the inputs to the next.
     right_term: usize,
-    /// Words from one output channel of the weights' terms to the next, and from one column term to the next.
+    /// Words from one output channel of the weights' sums to the next, and from one sum of columns to the next.
     left_stride: usize,
-    left_term: usize,
+    left_kind: usize,
     /// Row terms that are held.
     row_terms: usize,
     /// One row term of what the tiles of one channel read: a line for each band.
@@ -150,16 +210,17 @@ struct Group<'a, V: Vector> {
     line: usize,
     /// For each row term that is held, for each column term, for each channel, a word for each tile.
     right: Scratch,
-    /// For each column term, for each of some output channels, a word for each channel.
+    /// For each sum of columns, for each of some output channels, a word for each channel.
     left: Scratch,
     /// For each column term, for each of these output channels, the products of a panel.
     terms: Scratch,
     /// For each output channel, for each place in a tile, a word for each tile.
     totals: Scratch,
     zeros: Vec<V::Word>,
+    algorithm: PhantomData<A>,
 }
 
-impl<'a, V: Vector> Group<'a, V> {
+impl<'a, V: Vector, A: Algorithm> Group<'a, V, A> {
     fn new(geometry: &'a ConvGeometry, tiles: &'a Tiles, rows: usize, depth: usize) -> Self {
         let bytes = V::Word::BYTES;
         let of_line = size_of::<Line>() / bytes;
@@ -169,11 +230,12 @@ impl<'a, V: Vector> Group<'a, V> {
         // So do the places of terms that are written in turn.
         let right_term = (depth + 1) * stride;
         let left_stride = depth.next_multiple_of(V::LANES);
-        let left_term = (ROWS + 1) * left_stride;
-        let fit = RIGHT_BYTES / (TERMS * right_term * bytes);
-        let row_terms = [6, 3, 2].into_iter().find(|&terms| terms <= fit).unwrap_or(1);
-        let line = (SIDE * (across * V::LANES + 1)).next_multiple_of(of_line);
-        let bands = tiles.images.len() * tiles.bands.len();
+        let left_kind = (ROWS + 1) * left_stride;
+        let terms = A::TERMS.len();
+        let fit = RIGHT_BYTES / (terms * right_term * bytes);
+        let row_terms = [1, 2, 3, 4].into_iter().map(|parts| terms / parts).find(|&few| few <= fit).unwrap_or(1);
+        let line = (A::SIDE * (across * V::LANES + 1)).next_multiple_of(of_line);
+        let bands = tiles.images.len() * tiles.bands();
         let mut lines = Scratch::new(Use::Planes, bands * line * bytes);
         // What lies past the input's edges stays zero.
         lines.words::<V::Word>()[..bands * line].fill(V::Word::ZERO);
@@ -185,15 +247,16 @@ impl<'a, V: Vector> Group<'a, V> {
             stride,
             right_term,
             left_stride,
-            left_term,
+            left_kind,
             row_terms,
             lines,
             line,
-            right: Scratch::new(Use::Right, row_terms * TERMS * right_term * bytes),
-            left: Scratch::new(Use::Left, TERMS * left_term * bytes),
-            terms: Scratch::new(Use::Terms, TERMS * ROWS * PANEL * size_of::<Line>()),
-            totals: Scratch::new(Use::Sums, rows * PLACES * stride * bytes),
+            right: Scratch::new(Use::Right, row_terms * terms * right_term * bytes),
+            left: Scratch::new(Use::Left, KINDS * left_kind * bytes),
+            terms: Scratch::new(Use::Terms, terms * ROWS * PANEL * size_of::<Line>()),
+            totals: Scratch::new(Use::Sums, rows * A::SIDE * A::SIDE * stride * bytes),
             zeros: vec![V::Word::ZERO; geometry.input[1]],
+            algorithm: PhantomData,
         }
     }
 
@@ -207,24 +270,31 @@ impl<'a, V: Vector> Group<'a, V> {
         for (index, channel) in channels.enumerate() {
             self.add_rows(xs[channel / count], channel % count, first + row_term);
             let (tiles, stride, line, right_term) = (self.tiles, self.stride, self.line, self.right_term);
-            let bands = tiles.images.len() * tiles.bands.len();
+            let bands = tiles.images.len() * tiles.bands();
             let lines = &self.lines.words::<V::Word>()[..bands * line];
-            let right = &mut self.right.words::<V::Word>()[row_term * TERMS * right_term..][..TERMS * right_term];
-            assert!(line >= SIDE * (self.across * V::LANES + 1) && (index + 1) * stride <= right_term);
+            let of_row = A::TERMS.len() * right_term;
+            let right = &mut self.right.words::<V::Word>()[row_term * of_row..][..of_row];
+            assert!(line >= A::SIDE * (self.across * V::LANES + 1) && (index + 1) * stride <= right_term);
             assert!(stride >= (bands - 1) * tiles.across + self.across * V::LANES);
             for (band, line) in lines.chunks_exact(line).enumerate() {
                 for vector in 0..self.across {
                     let first = band * tiles.across + vector * V::LANES;
                     // SAFETY: a line has words for one tile more than its vectors; a row of the terms for the last band's vectors.
                     unsafe {
-                        let from = line.as_ptr().add(SIDE * vector * V::LANES);
-                        let [a, b, c] = V::thirds(from);
-                        let [d, e, _] = V::thirds(from.add(SIDE));
-                        let x: [V; INPUTS] = [a, b, c, d, e];
+                        let from = line.as_ptr().add(A::SIDE * vector * V::LANES);
+                        let mut x = [V::zero(); INPUTS];
+                        x[..A::SIDE].copy_from_slice(&V::phases(A::SIDE, from)[..A::SIDE]);
+                        x[A::SIDE..A::SIDE + 2].copy_from_slice(&V::phases(A::SIDE, from.add(A::SIDE))[..2]);
                         let to = right.as_mut_ptr().add(index * stride + first);
-                        for (term, [a, b, c]) in DIFFERENCES.into_iter().enumerate() {
-                            x[a].sub(x[b]).sub(x[c]).store(to.add(term * right_term));
-                            x[term + 1].store(to.add((SIDE + term) * right_term));
+                        for (term, Term { plus, minus, .. }) in A::TERMS.iter().enumerate() {
+                            let mut sum = x[plus[0]];
+                            for &input in &plus[1..] {
+                                sum = sum.add(x[input]);
+                            }
+                            for &input in *minus {
+                                sum = sum.sub(x[input]);
+                            }
+                            sum.store(to.add(term * right_term));
                         }
                     }
                 }
@@ -237,27 +307,40 @@ impl<'a, V: Vector> Group<'a, V> {
     fn add_rows(&mut self, x: &[V::Word], channel: usize, row_term: usize) {
         let ([height, width], pads) = (self.geometry.input, self.geometry.pads);
         let (from, length) = (pads[1], self.line);
-        let bands = self.tiles.images.clone().flat_map(|image| self.tiles.bands.clone().map(move |band| (image, band)));
-        for ((image, band), line) in bands.zip(self.lines.words::<V::Word>().chunks_exact_mut(length)) {
+        let Tiles { images, rows, .. } = self.tiles;
+        let bands = images.clone().flat_map(|image| rows.clone().step_by(A::SIDE).map(move |first| (image, first)));
+        for ((image, first), line) in bands.zip(self.lines.words::<V::Word>().chunks_exact_mut(length)) {
             let plane = &x[(image * self.geometry.in_channels + channel) * height * width..][..height * width];
             let row = |place: usize| {
-                let y = (band * SIDE + place).wrapping_sub(pads[0]);
+                let y = (first + place).wrapping_sub(pads[0]);
                 if y < height { &plane[y * width..][..width] } else { &self.zeros[..] }
             };
             let end = length.min(from + width).max(from);
             let line = &mut line[from.min(length)..end.min(length)];
-            match DIFFERENCES.get(row_term) {
-                Some(&[a, b, c]) => {
+            match (A::TERMS[row_term].plus, A::TERMS[row_term].minus) {
+                (&[a], []) => line.copy_from_slice(&row(a)[..line.len()]),
+                (&[a], &[b]) => {
+                    for ((line, &a), &b) in line.iter_mut().zip(row(a)).zip(row(b)) {
+                        *line = a.sub(b);
+                    }
+                }
+                (&[a], &[b, c]) => {
                     for (((line, &a), &b), &c) in line.iter_mut().zip(row(a)).zip(row(b)).zip(row(c)) {
                         *line = a.sub(b).sub(c);
                     }
                 }
-                None => line.copy_from_slice(&row(row_term - 2)[..line.len()]),
+                (&[a, b], &[c, d]) => {
+                    let taken = row(c).iter().zip(row(d));
+                    for (((line, &a), &b), (&c, &d)) in line.iter_mut().zip(row(a)).zip(row(b)).zip(taken) {
+                        *line = a.add(b).sub(c.add(d));
+                    }
+                }
+                _ => unreachable!("terms are of these forms"),
             }
         }
     }
 
-    /// Makes the terms of `rows` over `channels` that are of `row_term`.
+    /// Makes the sums of columns of `rows` over `channels` whose taps are of the sum `kind` of rows.
     ///
     /// # Safety
     /// As [`convolve`].
@@ -267,11 +350,10 @@ impl<'a, V: Vector> Group<'a, V> {
         weights: &Weights<V::Word>,
         rows: Range<usize>,
         channels: Range<usize>,
-        row_term: usize,
+        kind: usize,
     ) {
-        let (first, second) = members(row_term);
-        let (stride, term) = (self.left_stride, self.left_term);
-        let left = &mut self.left.words::<V::Word>()[..TERMS * term];
+        let (stride, left_kind) = (self.left_stride, self.left_kind);
+        let left = &mut self.left.words::<V::Word>()[..KINDS * left_kind];
         assert!(rows.len() <= ROWS && rows.end <= weights.rows && channels.start.is_multiple_of(BLOCK));
         assert!(channels.end <= weights.columns && channels.len() <= stride);
         for block in channels.start / BLOCK..channels.end.div_ceil(BLOCK) {
@@ -282,21 +364,21 @@ impl<'a, V: Vector> Group<'a, V> {
                     // SAFETY: the last tap's words are followed by as many as a vector has; rows of the terms are whole vectors.
                     unsafe {
                         let taps = weights.words.as_ptr().add(start + at);
-                        let mut sums = [V::zero(); SIDE];
-                        for right in 0..SIDE {
-                            let tap = taps.add((SIDE * first + right) * width);
-                            V::fetch(tap.wrapping_add(AHEAD * PLACES * width));
-                            sums[right] = V::load(tap);
-                            if let Some(second) = second {
-                                let tap = taps.add((SIDE * second + right) * width);
-                                V::fetch(tap.wrapping_add(AHEAD * PLACES * width));
-                                sums[right] = sums[right].add(V::load(tap));
+                        let mut columns = [V::zero(); TAPS];
+                        for &down in A::SUMS[kind] {
+                            for (right, column) in columns.iter_mut().enumerate() {
+                                let tap = taps.add((TAPS * down + right) * width);
+                                V::fetch(tap.wrapping_add(AHEAD * KERNEL * width));
+                                *column = column.add(V::load(tap));
                             }
                         }
                         let to = left.as_mut_ptr().add(to + at);
-                        for (index, [a, b]) in PAIRS.into_iter().enumerate() {
-                            sums[index].store(to.add(index * term));
-                            sums[a].add(sums[b]).store(to.add((SIDE + index) * term));
+                        for (index, sum) in A::SUMS.iter().enumerate() {
+                            let mut words = columns[sum[0]];
+                            for &right in &sum[1..] {
+                                words = words.add(columns[right]);
+                            }
+                            words.store(to.add(index * left_kind));
                         }
                     }
                 }
@@ -347,15 +429,16 @@ impl<'a, V: Vector> Group<'a, V> {
         count: usize,
     ) {
         const { assert!(ROWS.is_multiple_of(MR)) };
-        let (left_stride, left_term, stride, right_term) =
-            (self.left_stride, self.left_term, self.stride, self.right_term);
-        let left = &self.left.words::<V::Word>()[..TERMS * left_term];
-        let right = &self.right.words::<V::Word>()[row_term * TERMS * right_term..][..TERMS * right_term];
+        let (left_stride, left_kind, stride, right_term) =
+            (self.left_stride, self.left_kind, self.stride, self.right_term);
+        let left = &self.left.words::<V::Word>()[..KINDS * left_kind];
+        let of_row = A::TERMS.len() * right_term;
+        let right = &self.right.words::<V::Word>()[row_term * of_row..][..of_row];
         let terms = self.terms.words::<V::Word>();
-        for term in 0..TERMS {
+        for (term, Term { kind, .. }) in A::TERMS.iter().enumerate() {
             let panel = &right[term * right_term + vector * V::LANES..];
             for row in (0..count).step_by(MR) {
-                let left = Left { words: &left[term * left_term + row * left_stride..], stride: left_stride };
+                let left = Left { words: &left[kind * left_kind + row * left_stride..], stride: left_stride };
                 let to = &mut terms[(term * ROWS + row) * panel_words::<V>()..][..MR * panel_words::<V>()];
                 // SAFETY: the caller has the instruction set; a panel's row has words for the vectors.
                 unsafe {
@@ -377,11 +460,9 @@ impl<'a, V: Vector> Group<'a, V> {
     #[inline(always)]
     unsafe fn add_terms(&mut self, first: usize, count: usize, row_term: usize, new: bool, vectors: Range<usize>) {
         let stride = self.stride;
-        let terms = &self.terms.words::<V::Word>()[..TERMS * ROWS * panel_words::<V>()];
-        let totals = self.totals.words::<V::Word>()[first * PLACES * stride..].chunks_exact_mut(PLACES * stride);
-        let (down, also) = members(row_term);
-        // The first three terms are the first to enter each row of outputs.
-        let set = new && row_term < SIDE;
+        let terms = &self.terms.words::<V::Word>()[..A::TERMS.len() * ROWS * panel_words::<V>()];
+        let totals = self.totals.words::<V::Word>()[first * A::SIDE * A::SIDE * stride..]
+            .chunks_exact_mut(A::SIDE * A::SIDE * stride);
         assert!(count <= ROWS && vectors.end * V::LANES <= stride);
         for (row, totals) in totals.take(count).enumerate() {
             for vector in vectors.clone() {
@@ -389,11 +470,18 @@ impl<'a, V: Vector> Group<'a, V> {
                 // SAFETY: the panel has these vectors for each term and output channel, the totals for each place.
                 unsafe {
                     let term = |term: usize| V::load(terms.as_ptr().add(term * ROWS * panel_words::<V>() + at));
-                    for (right, [a, b]) in ENTERING.into_iter().enumerate() {
-                        let sum = term(right).add(term(a)).add(term(b));
-                        for down in [Some(down), also].into_iter().flatten() {
-                            let place = totals.as_mut_ptr().add((down * SIDE + right) * stride + vector * V::LANES);
-                            if set { sum } else { V::load(place).add(sum) }.store(place);
+                    for (right, entering) in A::ENTERING.iter().enumerate() {
+                        let mut sum = term(entering[0]);
+                        for &entering in &entering[1..] {
+                            sum = sum.add(term(entering));
+                        }
+                        for (down, entering) in A::ENTERING.iter().enumerate() {
+                            if entering.contains(&row_term) {
+                                let place =
+                                    totals.as_mut_ptr().add((down * A::SIDE + right) * stride + vector * V::LANES);
+                                // The first term to enter a row of outputs is that of its number.
+                                if new && down == row_term { sum } else { V::load(place).add(sum) }.store(place);
+                            }
                         }
                     }
                 }

@@ -32,22 +32,26 @@ pub(super) trait Vector: Copy {
     unsafe fn sub(self, other: Self) -> Self;
     /// `self + x * y`, lane by lane.
     unsafe fn mul_add(self, x: Self, y: Self) -> Self;
-    /// Every third of the words from `from`: from the first, the second and the third.
+    /// The words from `from` in steps of `count`, which is 3 or 4: from the first, from the second, and so on.
     ///
     /// # Safety
-    /// `from` is readable for `3 * LANES` words.
+    /// `from` is readable for `count * LANES` words.
     #[inline(always)]
-    unsafe fn thirds(from: *const Self::Word) -> [Self; 3] {
-        let mut words = [[Self::Word::ZERO; 16]; 3];
+    unsafe fn phases(count: usize, from: *const Self::Word) -> [Self; 4] {
+        let mut words = [[Self::Word::ZERO; 16]; 4];
         const { assert!(Self::LANES <= 16) };
         // SAFETY: as the caller promises; the arrays hold at least LANES words.
         unsafe {
             for lane in 0..Self::LANES {
-                for (phase, words) in words.iter_mut().enumerate() {
-                    words[lane] = *from.add(3 * lane + phase);
+                for (phase, words) in words[..count].iter_mut().enumerate() {
+                    words[lane] = *from.add(count * lane + phase);
                 }
             }
-            [Self::load(words[0].as_ptr()), Self::load(words[1].as_ptr()), Self::load(words[2].as_ptr())]
+            let mut phases = [Self::zero(); 4];
+            for (phase, words) in phases.iter_mut().zip(&words) {
+                *phase = Self::load(words.as_ptr());
+            }
+            phases
         }
     }
     /// Has the processor fetch what lies at `_from`, which may be anywhere: it will be read soon.

@@ -137,6 +137,16 @@ pub(crate) fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mu
     }
 }
 
+/// Words of a vector.
+pub(crate) fn lanes<W: Word>() -> usize {
+    let bits = match dispatch::isa() {
+        dispatch::Isa::Avx2 => 256,
+        dispatch::Isa::Portable => 128,
+        _ => 512,
+    };
+    bits / W::BITS as usize
+}
+
 /// A convolution of 3 × 3 taps in fewer products, with vectors.
 ///
 /// # Panics

@@ -126,8 +126,8 @@ impl Chunk {
 
     /// Positions of a convolution are cut at multiples of this.
     pub(super) fn band(geometry: &ConvGeometry) -> usize {
-        // Whole bands of three rows, as a fast convolution computes them.
-        if geometry.is_fast() { 3 * geometry.output()[1] } else { 32 }
+        // Whole bands of three rows and of four, as fast convolutions compute them.
+        if geometry.is_fast() { 12 * geometry.output()[1] } else { 32 }
     }
 
     /// Elements.

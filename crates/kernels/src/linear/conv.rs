@@ -4,12 +4,13 @@ use covey_ring::Word;
 
 use super::{Chunk, Part};
 use crate::ConvGeometry;
-use crate::conv::{Patches, depthwise, fast::Tiles};
-use crate::gemm::{Columns, Product, convolve, fast, product};
+use crate::conv::{ByTaps, Patches, depthwise};
+use crate::gemm::{Columns, Product, convolve, fast, lanes, product};
 use crate::words::same;
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 use crate::{
+    conv::fast::Tiles,
     dispatch::{Isa, level},
     gemm::amx,
 };
@@ -84,15 +85,20 @@ impl<W: Word> Weight<W> {
             }
             return;
         }
-        let tiles = || Tiles::new(geometry, chunk.images.clone(), chunk.run.clone());
         if let Form::Fast(weights) = &self.form {
-            let (rows, tiles) = (chunk.rows.clone(), &tiles());
-            return convolve(&fast::Convolution { weights, geometry, xs, rows, tiles }, out);
+            return match fast::tiles::<W>(geometry, &chunk.images, &chunk.run, lanes::<W>()) {
+                Some(tiles) => {
+                    let (rows, tiles) = (chunk.rows.clone(), &tiles);
+                    convolve(&fast::Convolution { weights, geometry, xs, rows, tiles }, out);
+                }
+                None => by_taps(weights, geometry, xs, chunk, out),
+            };
         }
         #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
         if let Form::FastTiles(weights) = &self.form {
+            let tiles = Tiles::new(geometry, chunk.images.clone(), chunk.run.clone());
             // SAFETY: weights have this form only where the process may use tiles.
-            return unsafe { amx::fast::convolve(weights, geometry, xs, chunk.rows.clone(), &tiles(), out) };
+            return unsafe { amx::fast::convolve(weights, geometry, xs, chunk.rows.clone(), &tiles, out) };
         }
         let channels = geometry.out_channels / geometry.groups;
         let whole = chunk.images.len() == 1 || chunk.run.len() == positions;
@@ -134,6 +140,27 @@ impl<W: Word> Weight<W> {
                 }
             }
         }
+    }
+}
+
+/// A convolution by patches, of weights in the order for fewer products: where a chunk has too few tiles for those to pay.
+fn by_taps<W: Word>(weights: &fast::Weights<W>, geometry: &ConvGeometry, xs: &[&[W]], chunk: &Chunk, out: &mut [W]) {
+    let (rows, columns) = (chunk.rows.clone(), chunk.columns());
+    let first = chunk.images.start * geometry.positions() + chunk.run.start;
+    let patches = &Patches::new(geometry, 0, xs, first);
+    out.fill(W::ZERO);
+    for (channels, words) in weights.blocks(xs.len() * geometry.in_channels) {
+        let stride = channels.len() * geometry.kernel.iter().product::<usize>();
+        let operands = Product {
+            m: rows.len(),
+            n: columns,
+            k: stride,
+            a: &words[rows.start * stride..rows.end * stride],
+            stride,
+            b: &ByTaps { patches, channels },
+            columns: Columns::plain(columns),
+        };
+        product(&operands, out);
     }
 }
 

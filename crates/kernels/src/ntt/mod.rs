@@ -23,6 +23,7 @@ mod tests;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 mod vector;
 
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 use zeroize::Zeroizing;
 
 use crate::dispatch::{self, Isa};

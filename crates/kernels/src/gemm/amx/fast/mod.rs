@@ -19,13 +19,15 @@ use super::store::{BLOCK, Block};
 use super::tiles::{DEPTH, SIDE, Session, TILE};
 use super::{PAD, STEPS, tiles};
 use crate::ConvGeometry;
-use crate::conv::fast::{self, ENTERING, PLACES, TERMS, Tiles, members};
+use crate::conv::fast::{self, PAIRS, TERMS, Tiles, members};
 use crate::scratch::{Scratch, Use};
 use inputs::Inputs;
 use vector::{add, store};
 use weights::Ahead;
 pub(crate) use weights::Weights;
 
+/// Outputs of a tile, and taps.
+const PLACES: usize = fast::SIDE * fast::SIDE;
 /// Bytes of packed inputs held at once, within a second-level cache.
 const RIGHT_BYTES: usize = 896 << 10;
 /// Steps of packed inputs held at once, at least: for each of them sums are added up once more.
@@ -296,7 +298,8 @@ impl<W: Word> Totals<'_, W> {
         let rows = words.chunks_exact_mut(PLACES * stride).skip(block * SIDE).take(SIDE);
         for (lane, places) in rows.enumerate() {
             for down in 0..fast::SIDE {
-                let [a, b] = ENTERING[down];
+                // The two terms of pairs that enter this row.
+                let [a, b] = [[3, 4], [3, 5], [4, 5]][down];
                 // SAFETY: 16 words of 32 from `from`; 16 words of the totals.
                 unsafe {
                     let words = |term: usize| load::<W>(u16::MAX, terms.0[term][lane].as_ptr().add(from));
@@ -311,3 +314,8 @@ impl<W: Word> Totals<'_, W> {
         }
     }
 }
+
+const _: () = {
+    // The rows that `Totals::add` has written out.
+    assert!(matches!(PAIRS, [[0, 1], [0, 2], [1, 2]]));
+};

@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use covey_ring::Word;
 
+use super::PLACES;
 use super::vector::add;
 use crate::ConvGeometry;
-use crate::conv::fast::{self, PAIRS, PLACES, members};
+use crate::conv::fast::{self, PAIRS, members};
 use crate::gemm::amx::matrix::load;
 use crate::gemm::amx::pack::left_quarters;
 use crate::gemm::amx::tiles::{DEPTH, SIDE, TILE};
