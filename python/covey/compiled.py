@@ -32,7 +32,7 @@ from covey.ops.scalar import CLIP, Scalar
 from covey.passes import rewrite
 from covey.passes.compared_inputs import measure_needed_bits, round_thresholds
 from covey.passes.enforced_ranges import enforce_ranges as put_in_ranges
-from covey.passes.masked_softmax import note_empty_rows
+from covey.passes.masked_softmax import settle_empty_rows
 from covey.passes.missing_values import heeds_missing
 from covey.passes.scale_choice import Choice
 from covey.passes.winograd import matching, write_winograd, written
@@ -307,7 +307,7 @@ def prepare(
     if samples is not None:
         round_thresholds(graph, samples)
         measure_needed_bits(graph, samples)
-        note_empty_rows(graph, samples)
+        settle_empty_rows(graph, samples)
     magnitudes = note_spans(graph, reference.spans(graph, samples)) if samples is not None else None
     if magnitudes is not None:
         ranges |= ranges_of_carried(graph, magnitudes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 import covey
+import interpreter
 from covey.ops.comparison import Less
 from covey.ops.softmax import Softmax
 
@@ -232,13 +234,62 @@ class Masked(nn.Module):  # type: ignore[misc]
         return scores.softmax(-1) @ x
 
 
-@pytest.mark.parametrize(("last", "how"), [(0, "masks 4 of 8 rows of the calibration data throughout"), (1, "")])
-def test_rows_that_an_input_masks_throughout_are_noted(last: int, how: str) -> None:
+def tril(x: Any) -> Any:
+    return torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+
+
+EMPTY_ROWS: dict[str, Any] = {
+    "least": lambda x, mask: (x + (1 - mask) * LEAST).softmax(-1) @ x,
+    "long rows": lambda x, mask: (x + (1 - mask) * LEAST).softmax(-1) @ x[..., :1],
+    "-1e9": lambda x, mask: (x + (1 - mask) * -1e9).softmax(-1) @ x,
+    "-1e4": lambda x, mask: (x + (1 - mask) * -1e4).softmax(-1) @ x,
+    "filled": lambda x, mask: x.masked_fill(mask < 0.5, -1e4).softmax(-1) @ x,
+    "chosen": lambda x, mask: (x + torch.where(mask > 0.5, 0.0, LEAST)).softmax(-1) @ x,
+    "causal": lambda x, mask: (x + torch.where((mask > 0.5) & tril(x), 0.0, LEAST)).softmax(-1) @ x[..., :1],
+    "causal, infinite": lambda x, mask: (
+        ((x + (1 - mask) * LEAST) + torch.zeros(4, 4).masked_fill(~tril(x), -math.inf)).softmax(-1) @ x[..., :1]
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY_ROWS)
+def test_rows_that_an_input_masks_throughout(case: str) -> None:
+    """As PyTorch has them, whether or not the mask leaves something of their scores."""
+
+    class Masked(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, mask: Any) -> Any:
+            return EMPTY_ROWS[case](x, mask[:, None].float())
+
+    x, mask = 2 * image(3, 4, 4), torch.tensor([[1, 1, 1, 0], [0, 0, 0, 0], [0, 0, 1, 1]])
+    graph = agrees(Masked(), x, mask, atol=1e-5 if case != "-1e4" else 2e-3)
+    with torch.no_grad():
+        due = Masked()(x, mask).numpy()
+    for ring in (32, 64):
+        compiled = covey.compile(Masked().eval(), (x, mask), ring=ring)
+        (got,) = interpreter.run(compiled, dict(zip(graph.inputs, (x.numpy(), mask.numpy()), strict=True)))
+        np.testing.assert_allclose(got, due, atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("last", "fill", "how"),
+    [
+        (0, LEAST, "masks 4 of 8 rows of the calibration data throughout: all elements weigh the same there"),
+        (0, -1e4, "masks 4 of 8 rows of the calibration data throughout: their scores count unmasked"),
+        (1, LEAST, ""),
+    ],
+)
+def test_rows_that_an_input_masks_throughout_are_noted(last: int, fill: float, how: str) -> None:
+    class Masked(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, mask: Any) -> Any:
+            return (x + (1 - mask[:, None].float()) * fill).softmax(-1) @ x
+
     mask = torch.tensor([[1, 1, 1, 0], [0, 0, 0, last]])
-    report = covey.compile(Masked().eval(), (image(2, 4, 4), mask)).report
-    noted = " ".join(entry["how"] for entry in report["rewrites"])
+    compiled = covey.compile(Masked().eval(), (image(2, 4, 4), mask))
+    noted = " ".join(entry["how"] for entry in compiled.report["rewrites"])
     assert how in noted
     assert ("throughout" in noted) == (how != "")
+    # What makes them even is paid for where calibration data have such rows.
+    assert any(node.WhichOneof("op") == "pad" for node in interpreter.program_of(compiled).nodes) == ("same" in how)
 
 
 OF_PARTS: dict[str, Any] = {

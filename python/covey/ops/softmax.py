@@ -21,7 +21,9 @@ from covey.ir import Node, Op, Shape, Value
 from covey.lookup import clipped, looked_up, told
 from covey.lowering import Lowered, Lowering
 from covey.normalising import inverse, logarithm
+from covey.ops.gather import pick
 from covey.ops.max_pool import MaxPool
+from covey.ops.pad import Pad
 from covey.ops.reshape import Reshape
 from covey.ops.scalar import Scalar
 from covey.ops.transpose import Transpose
@@ -46,10 +48,12 @@ REACH = 32
 class Softmax(Op):
     """Over the last dimension. Elements that the public `mask` names, which broadcasts to a sample, count as -inf.
 
-    A second operand is a secret mask: 1 where elements count, 0 where they do not. Of a row without any all count.
+    A second operand is a secret mask: 1 where elements count, 0 where they do not. Of a row without any, the elements
+    that `even` names have the same weight; without `even` all count as their scores say.
     """
 
     mask: Mask | None = None
+    even: Mask | None = None
 
     def shape(self, *inputs: Value) -> Shape:
         shape = inputs[0].shape
@@ -76,7 +80,12 @@ class Softmax(Op):
     def masked(self, *inputs: Array) -> Array:
         """The first operand, with both masks."""
         x = inputs[0] if len(inputs) == 1 else inputs[0] + (inputs[1] - 1) * -MASKING
-        return x if self.mask is None else np.where(self.mask, -np.inf, x)
+        out = np.zeros(1, dtype=np.bool_) if self.mask is None else self.mask
+        x = np.where(out, -np.inf, x)
+        if self.even is None:
+            return x
+        counted = ((inputs[1] > 0.5) & ~out).any(axis=-1, keepdims=True)
+        return np.where(counted, x, np.where(self.even, 0.0, -np.inf))
 
     def interval(self, *inputs: Interval) -> Interval:
         zeros = np.zeros_like(inputs[0].low)
@@ -92,7 +101,7 @@ class Softmax(Op):
         ]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        rows = Rows.of(low, node, self.mask)
+        rows = Rows.of(low, node, self)
         available = low.settings.available_bits
         # A product of a power and the inverse is at most 1: its factors share the ring's bits evenly.
         powers, one = rows.powers(min(rows.fine, (available - 1) // 2))
@@ -139,7 +148,7 @@ class LogSoftmax(Op):
         return [build.part(inputs[0], lambda: build.sub(gradient, build.mul(powers, inner)))]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        rows = Rows.of(low, node, None)
+        rows = Rows.of(low, node, Softmax())
         total = logarithm(low, node, sum_of_powers(low, node, *rows.powers(rows.fine)), "sum")
         total = rounded(low, node, total, rows.gaps.scale, "logarithm")
         size = math.ldexp(total.interval.magnitude, -total.scale)
@@ -161,20 +170,27 @@ class LogSoftmax(Op):
 
 @dataclass(frozen=True)
 class Rows:
-    """What an operand is below the largest of its row, as rows [1, rows, count]; 1 where `kept`."""
+    """What an operand is below the largest of its row, as rows [1, rows, count]; 1 where `kept`.
+
+    Where rows may hold no element that counts, a last column holds a number that is above the elements of such rows,
+    and below those of all others, by more than the reach of Exp. Its power is 1 in such rows, the other powers are 0:
+    added to those that are `even`, it gives them the same weight.
+    """
 
     low: Lowering
     node: Node
     gaps: Lowered
     kept: Array | None
+    even: Array | None
     fine: int
     """Fractional bits of powers that leave their sum as near as it should be."""
 
     @staticmethod
-    def of(low: Lowering, node: Node, mask: Mask | None) -> Rows:
+    def of(low: Lowering, node: Node, op: Softmax) -> Rows:
         x = low.value(node.inputs[0])
+        bound = math.floor(float(x.interval.low.min()) - math.ldexp(REACH, x.scale))
         if len(node.inputs) > 1:
-            x = _sunk(low, node, x, low.value(node.inputs[1]))
+            x = _sunk(low, node, x, low.value(node.inputs[1]), 1 if op.even is None else 2)
         count = x.shape[-1]
         shape = (1, math.prod(x.shape[:-1]), count)
         fine = min(
@@ -182,11 +198,18 @@ class Rows:
             low.settings.available_bits - (count + 1).bit_length(),
         )
         x = interim(low, node, pb.Reshape(), [x], shape, x.interval.reshape((1, *shape)), "rows")
-        kept = None
-        if mask is not None:
-            kept = np.where(np.broadcast_to(mask, low.graph.values[node.output].shape), 0.0, 1.0).reshape(shape)
+        kept = even = None
+        of_result = low.graph.values[node.output].shape
+        if op.mask is not None:
+            kept = np.where(np.broadcast_to(op.mask, of_result), 0.0, 1.0).reshape(shape)
             x = _lowest(low, node, x, kept)
-        window = Window((1, count))
+        if op.even is not None:
+            even = np.where(np.broadcast_to(op.even, of_result), 1.0, 0.0).reshape(shape)
+            shape = (*shape[:-1], count + 1)
+            pad = Pad((0, 0, 0, 0), (0, 0, 0, 1), float(bound))
+            message = pb.Pad(before=pad.before, after=pad.after, value=bound)
+            x = interim(low, node, message, [x], shape, pad.interval(x.interval), "bounded")
+        window = Window((1, shape[-1]))
         largest = interim(
             low,
             node,
@@ -199,7 +222,7 @@ class Rows:
         between = x.interval - largest.interval
         interval = Interval(between.low, np.minimum(between.high, 0.0))
         gaps = interim(low, node, pb.Sub(), [x, largest], shape, interval, "gaps")
-        return Rows(low, node, gaps, kept, fine)
+        return Rows(low, node, gaps, kept, even, fine)
 
     def powers(self, scale: int) -> tuple[Lowered, float]:
         """Their exponentials, and that of 0; exactly 0 from where those are nothing beside a sum, and where masked."""
@@ -233,11 +256,36 @@ class Rows:
         inner = clipped(low, node, gaps, drawing.inner, math.ldexp(gaps.interval.magnitude, -gaps.scale), "near")
         powers = looked_up(low, node, drawing.table, inner, drawing.result, f"{node.output}.powers")
         one = float(drawing.table(np.zeros(1, dtype=np.int64))[0])
-        if self.kept is None:
-            return powers, one
-        kept = low.constant(node, "kept", self.kept, 0)
-        interval = Interval(powers.interval.low * self.kept, powers.interval.high * self.kept)
-        return interim(low, node, pb.Mul(), [powers, kept], powers.shape, interval, "kept_powers", powers.scale), one
+        shared = None
+        if self.even is not None:
+            powers, shared = (
+                self._columns(powers, columns, hint)
+                for columns, hint in (
+                    (range(count - 1), "powers_of_scores"),
+                    (range(count - 1, count), "power_of_empty"),
+                )
+            )
+        if self.kept is not None:
+            powers = self._chosen(powers, self.kept, "kept")
+        if self.even is not None and shared is not None:
+            if not self.even.all():
+                shared = self._chosen(shared, self.even, "even")
+            # One of both is 0.
+            ends = powers.interval.low + shared.interval.low, np.maximum(powers.interval.high, shared.interval.high)
+            powers = interim(low, node, pb.Add(), [powers, shared], powers.shape, Interval(*ends), "powers_of_rows")
+        return powers, one
+
+    def _columns(self, powers: Lowered, columns: range, hint: str) -> Lowered:
+        shape = (*powers.shape[:-1], len(columns))
+        message = pick(powers.shape, [*map(range, shape[:-1]), columns]).proto()
+        interval = Interval(powers.interval.low[..., columns], powers.interval.high[..., columns])
+        return interim(self.low, self.node, message, [powers], shape, interval, hint)
+
+    def _chosen(self, powers: Lowered, ones: Array, hint: str) -> Lowered:
+        """The powers where `ones` is 1, 0 elsewhere."""
+        interval = Interval(powers.interval.low * ones, powers.interval.high * ones)
+        operands = [powers, self.low.constant(self.node, hint, ones, 0)]
+        return interim(self.low, self.node, pb.Mul(), operands, ones.shape, interval, f"{hint}_powers", powers.scale)
 
 
 def sum_of_powers(low: Lowering, node: Node, powers: Lowered, one: float) -> Lowered:
@@ -267,9 +315,9 @@ def _lowest(low: Lowering, node: Node, x: Lowered, kept: Array) -> Lowered:
     return interim(low, node, pb.Add(), [held, low.constant(node, "least", least, x.scale)], x.shape, filled, "filled")
 
 
-def _sunk(low: Lowering, node: Node, x: Lowered, kept: Lowered) -> Lowered:
-    """x, less what takes it below the reach of Exp from any other element where it does not count. Nothing is sent."""
-    depth = float(x.interval.high.max() - x.interval.low.min()) + math.ldexp(REACH, x.scale)
+def _sunk(low: Lowering, node: Node, x: Lowered, kept: Lowered, reaches: int) -> Lowered:
+    """x, less what takes it so many reaches of Exp below any other element where it does not count. Nothing is sent."""
+    depth = float(x.interval.high.max() - x.interval.low.min()) + math.ldexp(reaches * REACH, x.scale)
     kept = low.shift_left(node, kept, max(kept.scale, x.scale), low.magnitude(node.inputs[1]), f"{node.output}.mask")
     if kept.scale > x.scale:
         kept = rounded(low, node, kept, x.scale, "mask")

@@ -40,7 +40,7 @@ class Powers(Softmax):
         return np.asarray(np.exp(x - x.max(axis=-1, keepdims=True)))
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        rows = Rows.of(low, node, self.mask)
+        rows = Rows.of(low, node, self)
         (reader,) = (each for each in low.graph.consumers(node.output) if isinstance(each.op, Average))
         scale = _scale(low, reader, rows.fine)
         if scale is None:

@@ -38,7 +38,7 @@ def _rewrite(graph: Graph, softmax: Node, op: Softmax, product: Node) -> None:
     at = graph.nodes.index(product)
     # Where the product is, its other operand has been computed, whose scale decides on that of the powers.
     graph.nodes[at : at + 1] = [
-        Node(softmax.name, softmax.source_op, Powers(op.mask), softmax.inputs, powers),
+        Node(softmax.name, softmax.source_op, Powers(op.mask, op.even), softmax.inputs, powers),
         Node(softmax.name, softmax.source_op, RowSum(), [powers], total),
         Node(product.name, product.source_op, Average(), [powers, total, product.inputs[1]], product.output),
     ]

@@ -33,6 +33,9 @@ from covey.ops.where import Where
 from covey.ops.whole_numbers import Encode
 from covey.passes.dead_nodes import remove_dead_nodes
 
+ABSORBING = -1e9
+"""Of a float32 that is added to that or less, nothing is left."""
+
 _MOVES = Encode | Gather | Number | Reshape | Transpose
 
 
@@ -59,8 +62,8 @@ def find_masks(graph: Graph) -> list[NodeError]:
     return errors
 
 
-def note_empty_rows(graph: Graph, samples: Mapping[str, Array]) -> None:
-    """Note at every Softmax how many rows of samples [N, ..] its masks leave nothing of."""
+def settle_empty_rows(graph: Graph, samples: Mapping[str, Array]) -> None:
+    """Note at every Softmax how many rows of samples [N, ..] its masks leave nothing of; none take nothing for them."""
     for node in graph.nodes:
         if not isinstance(node.op, Softmax) or len(node.inputs) < 2:
             continue
@@ -74,8 +77,10 @@ def note_empty_rows(graph: Graph, samples: Mapping[str, Array]) -> None:
             rows = np.broadcast_to(counted, (len(counted), *graph.values[node.inputs[0]].shape)).any(axis=-1)
             empty, total = empty + int((~rows).sum()), total + rows.size
         if empty:
-            text = f"masks {empty} of {total} rows of the calibration data throughout: their scores count unmasked"
-            graph.note_more(node, text)
+            how = "their scores count unmasked" if node.op.even is None else "all elements weigh the same there"
+            graph.note_more(node, f"masks {empty} of {total} rows of the calibration data throughout: {how}")
+        else:
+            node.op = replace(node.op, even=None)
 
 
 def _add_subtracted(graph: Graph) -> None:
@@ -92,9 +97,21 @@ def _add_subtracted(graph: Graph) -> None:
 def _find_public(graph: Graph, softmax: Node) -> None:
     """Let a Softmax leave out itself what constants before it do."""
     while (mask := _taken(graph, softmax)) is not None:
-        before = softmax.op.mask if isinstance(softmax.op, Softmax) else None
-        softmax.op = Softmax(mask if before is None else before | mask)
+        assert isinstance(softmax.op, Softmax)
+        even = None if softmax.op.even is None else softmax.op.even & ~mask
+        softmax.op = replace(_without(softmax.op, mask), even=even)
         graph.note_more(softmax, "leaves out the elements that a constant masks")
+
+
+def _without(op: Softmax, mask: Mask) -> Softmax:
+    return replace(op, mask=mask if op.mask is None else op.mask | mask)
+
+
+def _weigh_evenly(softmax: Node) -> None:
+    """Let all elements that no constant masks weigh the same in rows of which a secret mask leaves nothing."""
+    assert isinstance(softmax.op, Softmax)
+    even = np.ones((1,), dtype=np.bool_) if softmax.op.mask is None else ~softmax.op.mask
+    softmax.op = replace(softmax.op, even=even)
 
 
 def _taken(graph: Graph, softmax: Node) -> Mask | None:
@@ -161,8 +178,11 @@ def _find_secret(graph: Graph, softmax: Node) -> bool:
         if graph.values[scores].shape != graph.values[total.output].shape:
             continue
         sign = -1.0 if subtracted else 1.0
-        bias, kept = _choice(graph, softmax, name, sign) or _sum(graph, name, sign)
-        if kept is not None:
+        found = _choice(graph, softmax, name, sign) or _sum(graph, name, sign)
+        if found is not None:
+            bias, kept, fill = found
+            if fill <= ABSORBING:
+                _weigh_evenly(softmax)
             if bias is not None:
                 total.inputs = [scores, bias]
                 softmax.inputs = [total.output, kept]
@@ -176,10 +196,11 @@ def _find_secret(graph: Graph, softmax: Node) -> bool:
     return False
 
 
-def _sum(graph: Graph, name: str, sign: float) -> tuple[str | None, str | None]:
-    """Of a mask, perhaps with a constant added that differs between scores: that constant, and where elements count."""
-    bias = _bias(graph, name)
-    return (None, _kept(graph, name, sign)) if bias is None else (bias[1], _kept(graph, bias[0], sign))
+def _sum(graph: Graph, name: str, sign: float) -> tuple[str | None, str, float] | None:
+    """Of a mask, perhaps with a constant added that differs between scores: that constant, and as `_kept`."""
+    mask, bias = _bias(graph, name) or (name, None)
+    kept = _kept(graph, mask, sign)
+    return None if kept is None else (bias, *kept)
 
 
 def _bias(graph: Graph, name: str) -> tuple[str, str] | None:
@@ -200,15 +221,16 @@ def _find_choice(graph: Graph, softmax: Node, choice: Node) -> bool:
         return False
     if graph.values[found[0]].shape != graph.values[choice.output].shape:
         return False
-    softmax.inputs = list(found)
+    softmax.inputs = list(found[:2])
+    _weigh_evenly(softmax)
     graph.remove([choice])
     graph.note(choice, f"a mask of {softmax.name}")
     graph.note_more(softmax, "leaves out the elements that an input masks")
     return True
 
 
-def _choice(graph: Graph, softmax: Node, name: str, sign: float = 1.0) -> tuple[str, str] | None:
-    """Of a choice between numbers and what is, times `sign`, a masking constant: the numbers, and where they count."""
+def _choice(graph: Graph, softmax: Node, name: str, sign: float = 1.0) -> tuple[str, str, float] | None:
+    """Of a choice between numbers and what is, times `sign`, a masking constant: the numbers, where they count, it."""
     node = graph.producer(name)
     if node is None or not isinstance(node.op, Where):
         return None
@@ -216,7 +238,8 @@ def _choice(graph: Graph, softmax: Node, name: str, sign: float = 1.0) -> tuple[
     for index, each in enumerate(choices):
         constant = graph.parameters.get(each)
         if constant is not None and (sign * constant <= MASKING).all():
-            return choices[1 - index], _computed(graph, softmax, Not(), condition) if index == 0 else condition
+            kept = _computed(graph, softmax, Not(), condition) if index == 0 else condition
+            return choices[1 - index], kept, float((sign * constant).max())
     return None
 
 
@@ -235,8 +258,8 @@ def _part(graph: Graph, softmax: Node) -> None:
     _restrict(graph, root)
     shape, out = places.shape[1:], places[0] == 0
     if out.any():
-        before = softmax.op.mask if isinstance(softmax.op, Softmax) else None
-        softmax.op = Softmax(out if before is None else before | out)
+        assert isinstance(softmax.op, Softmax)
+        softmax.op = _without(softmax.op, out)
         graph.note_more(softmax, "leaves out the elements that a constant masks")
     rows = places.reshape(-1, shape[-1])
     of_all = rows.max(axis=0)
@@ -295,15 +318,15 @@ def _prune(graph: Graph, name: str) -> None:
             _prune(graph, each)
 
 
-def _kept(graph: Graph, name: str, sign: float) -> str | None:
-    """Of values that are, times `sign`, 0 or a masking number: 1 in the place of 0, 0 in that of the number."""
+def _kept(graph: Graph, name: str, sign: float) -> tuple[str, float] | None:
+    """Of values that are, times `sign`, 0 or a masking number: 1 where they are 0, 0 where that number; and it."""
     moves: list[Node] = []
     node = graph.producer(name)
     while node is not None and isinstance(node.op, Reshape | Transpose | Gather):
         moves.append(node)
         node = graph.producer(node.inputs[0])
     steps: list[Node] = []
-    kept: tuple[list[Node], str, bool] | None = None
+    kept: tuple[list[Node], str, tuple[float, float]] | None = None
     # The farthest numbers that are 0 and 1 are the mask as it came.
     while node is not None and isinstance(node.op, Add | Affine | Mul | Sub):
         operands = [each for each in node.inputs if each not in graph.parameters]
@@ -314,10 +337,13 @@ def _kept(graph: Graph, name: str, sign: float) -> str | None:
         # What moves after the steps fits values of their shape alone.
         fits = not moves or graph.values[operands[0]].shape == graph.values[steps[0].output].shape
         found = _ends(graph, steps, operands[0], sign) if fits and _is_truth(graph, operands[0]) else None
-        if found in ((MASKING, 0.0), (0.0, MASKING)):
-            kept = (list(steps), operands[0], found == (0.0, MASKING))
+        if found is not None:
+            kept = (list(steps), operands[0], found)
         node = graph.producer(operands[0])
-    return None if kept is None else _moved(graph, kept[0], moves, kept[1], opposite=kept[2])
+    if kept is None:
+        return None
+    steps, root, (low, high) = kept
+    return _moved(graph, steps, moves, root, opposite=high < low), min(low, high)
 
 
 def _is_truth(graph: Graph, name: str) -> bool:
@@ -329,8 +355,8 @@ def _is_truth(graph: Graph, name: str) -> bool:
     )
 
 
-def _ends(graph: Graph, steps: list[Node], root: str, sign: float) -> tuple[float, float]:
-    """What the steps make of 0 and of 1, times `sign`, what masks at its limit; NaN where they make something else."""
+def _ends(graph: Graph, steps: list[Node], root: str, sign: float) -> tuple[float, float] | None:
+    """What the steps make of 0 and of 1, times `sign`, if that is one number that masks and one that is nothing."""
     values = {root: np.array([0.0, 1.0])}
     for node in reversed(steps):
         operands = (
@@ -338,11 +364,9 @@ def _ends(graph: Graph, steps: list[Node], root: str, sign: float) -> tuple[floa
             for each in node.inputs
         )
         values[node.output] = np.asarray(node.op.reference(*operands))
-    low, high = sign * values[steps[0].output]
+    low, high = (float(end) for end in sign * values[steps[0].output])
     far = min(low, high)
-    if not far <= MASKING or abs(max(low, high)) > -far * 1e-6:
-        return (np.nan, np.nan)
-    return (MASKING, 0.0) if low == far else (0.0, MASKING)
+    return (low, high) if far <= MASKING and abs(max(low, high)) <= -far * 1e-6 else None
 
 
 def _moved(graph: Graph, steps: list[Node], moves: list[Node], root: str, *, opposite: bool) -> str:
