@@ -14,6 +14,7 @@ import interpreter
 from command import Command
 from covey import reference
 from covey.importers.torch_export import examine
+from covey.ops.clip import Clip
 from covey.passes import rewrite
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -560,3 +561,52 @@ MORE: list[tuple[str, Any, tuple[int, ...]]] = [
 @pytest.mark.parametrize(("module", "shape"), [case[1:] for case in MORE], ids=[case[0] for case in MORE])
 def test_operators_that_came_later(module: Any, shape: tuple[int, ...]) -> None:
     agrees(module, image(*shape))
+
+
+QUANTISED: dict[str, Any] = {
+    "on fake steps": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 2, -4, 11),
+    "on fake steps of a buffer": lambda x: torch.fake_quantize_per_tensor_affine(
+        x, torch.tensor(0.125), torch.tensor(2), -4, 11
+    ),
+    "in bytes": lambda x: torch.quantize_per_tensor(x, 0.125, 4, torch.quint8).flip(1).dequantize(),
+    "in signed bytes": lambda x: torch.quantize_per_tensor(x, 0.125, 127, torch.qint8).dequantize(),
+    "in 32 bits": lambda x: torch.quantize_per_tensor(x, 0.125, 0, torch.qint32).dequantize(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
+@pytest.mark.parametrize("case", QUANTISED)
+def test_quantised_activations(case: str) -> None:
+    """Cut off where their integers end; that they are rounded is left out, so they are whole steps here."""
+
+    class Quantised(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return QUANTISED[case](x * 1.0)
+
+    graph = agrees(Quantised(), torch.arange(-12, 12).reshape(2, 12) * 0.125)
+    assert any(isinstance(node.op, Clip) for node in graph.nodes) == (case != "in 32 bits")
+
+
+STORED: dict[str, Any] = {
+    "quantised": (
+        lambda w: w,
+        lambda x, stored: x @ torch.quantize_per_tensor(stored, 0.1, 0, torch.qint8).dequantize(),
+    ),
+    "sparse": (lambda w: w.relu().to_sparse(), lambda x, stored: x @ stored),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
+@pytest.mark.parametrize("case", STORED)
+def test_constants_that_do_not_store_their_numbers(case: str) -> None:
+    store, use = STORED[case]
+
+    class Constants(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", store(torch.randn(12, 3, generator=torch.Generator().manual_seed(2))))
+
+        def forward(self, x: Any) -> Any:
+            return use(x, self.weight)
+
+    agrees(Constants(), image(4, 12))

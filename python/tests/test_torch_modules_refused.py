@@ -69,11 +69,36 @@ class Packed(nn.Module):  # type: ignore[misc, name-defined]
         return self.inner(packed)[1][0]
 
 
+def prepared(how: str) -> Any:
+    """A layer on its way to integers."""
+    quantisation = torch.ao.quantization
+    module = nn.Sequential(nn.Linear(4, 4))
+    if how == "converted":
+        return quantisation.quantize_dynamic(module, {nn.Linear})
+    if how == "trained":
+        module.qconfig = quantisation.get_default_qat_qconfig("x86")
+        return quantisation.prepare_qat(module.train())
+    module.qconfig = quantisation.get_default_qconfig("x86")
+    return quantisation.prepare(module.eval())
+
+
 CASES: dict[str, tuple[Any, str]] = {
     "scripted": (lambda: torch.jit.script(nn.ReLU()), "module of torch.jit: give the module that it was made from"),
     "without weights": (
         lambda: nn.Linear(4, 4, device="meta"),
         "'weight' is on the device meta, its weights are not lo",
+    ),
+    "of integers": (
+        lambda: prepared("converted"),
+        r"\(LinearPackedParams\): its weights are integers, .*; compile the model as it was before prepare\(\)",
+    ),
+    "observed": (
+        lambda: prepared("observed"),
+        r"'0.activation_post_process' \(HistogramObserver\): it adapts the steps",
+    ),
+    "trained for integers": (
+        lambda: prepared("trained"),
+        r"'0.weight_fake_quant' \(FusedMovingAvgObsFakeQuantize\): it adapts the steps of a quantisation to each batch",
     ),
     "counting": (Counter, "changes 'count' as it runs: .* assign to no buffer"),
     "branching": (Branch, "cannot export Branch .*: an `if`, .* depends on the data: .* torch.where"),
@@ -93,7 +118,13 @@ CASES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning", "ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit:FutureWarning",
+    "ignore:.*torch.jit:DeprecationWarning",
+    "ignore:.*torch.ao.quantization:DeprecationWarning",
+    "ignore:.*reduce_range:UserWarning",
+    "ignore:.*quantized tensor creation:UserWarning",
+)
 @pytest.mark.parametrize("case", CASES)
 def test_one_line(case: str) -> None:
     make, saying = CASES[case]

@@ -11,6 +11,11 @@ _DEPENDS = ("data-dependent", "GuardOnDataDependent", "Dynamic control flow is n
 """What PyTorch says where an `if` or a size depends on data."""
 
 
+_UNQUANTISED = "compile the model as it was before prepare() and convert(): Covey chooses fixed-point numbers itself"
+
+_OBSERVING = ("torch.ao.quantization.observer", "torch.ao.quantization.fake_quantize")
+"""Where PyTorch has what watches the numbers of a model that is to be quantised."""
+
 EXPERTS_APART = "batched_mm"
 """How `transformers` computes each token's experts by itself. Otherwise it sorts the tokens of all samples by them."""
 
@@ -41,10 +46,20 @@ def check_module(torch: Any, module: Any) -> None:
             reason = "its option max_norm changes its weight as it runs"
             way_out = "renormalise the table once, and set max_norm to None"
             raise UnsupportedError(path or "the model", type(part).__name__, reason, way_out)
+        if any(isinstance(each, torch.ScriptObject) and _is_quantised(each) for each in vars(part).values()):
+            reason = "its weights are integers, packed for PyTorch's own kernels"
+            raise UnsupportedError(path or "the model", type(part).__name__, reason, _UNQUANTISED)
+        if any(kind.__module__.startswith(_OBSERVING) for kind in type(part).__mro__):
+            reason = "it adapts the steps of a quantisation to each batch"
+            raise UnsupportedError(path or "the model", type(part).__name__, reason, _UNQUANTISED)
         if has_experts(part) and part.config._experts_implementation != EXPERTS_APART:
             reason = "its experts sort the tokens of all samples together"
             way_out = f"call set_experts_implementation('{EXPERTS_APART}') on it first"
             raise UnsupportedError(path or "the model", type(part).__name__, reason, way_out)
+
+
+def _is_quantised(packed: Any) -> bool:
+    return "quantized" in str(packed._type())
 
 
 def fixed_batch(error: Exception, shown: str) -> str:
@@ -62,6 +77,8 @@ def cannot_export(torch: Any, module: Any, error: Exception, shown: str) -> Mode
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if any(isinstance(value, packed) for frame in frames for value in frame.f_locals.values()):
         way_out = "leave pack_padded_sequence out, and take the last state of each padded sequence by its index"
+    if "quantized" in f"{error}":
+        way_out = _UNQUANTISED
     depends = any(text in f"{type(error).__name__} {error}" for text in _DEPENDS)
     if depends and any(
         isinstance(part, torch.nn.TransformerEncoder | torch.nn.TransformerDecoder) for part in module.modules()

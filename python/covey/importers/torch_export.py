@@ -530,14 +530,23 @@ class _Tensors:
     def constant(self, target: str, tensor: Any) -> Constant:
         if not hasattr(tensor, "data_ptr"):
             raise ModelError(f"the model's constant '{target}' is no tensor: export the model with tensors only")
+        if not _is_plain(tensor):
+            return Constant(target, _numpy(tensor.detach().cpu()))
         key = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
         if key not in self.seen or tensor.numel() == 0:
             self.seen[key] = Constant(target, _numpy(tensor.detach().cpu()))
         return self.seen[key]
 
 
+def _is_plain(tensor: Any) -> bool:
+    """Whether a tensor stores its elements as they are, and all of them."""
+    return str(tensor.layout) == "torch.strided" and not tensor.is_quantized
+
+
 def _numpy(tensor: Any) -> Any:
-    """A tensor as an array. NumPy has no bfloat16; every such number is a float32 too."""
+    """The numbers that a tensor stands for, as an array. NumPy has no bfloat16; every such number is a float32 too."""
+    if not _is_plain(tensor):
+        tensor = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
     return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
 
 

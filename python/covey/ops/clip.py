@@ -23,6 +23,10 @@ UNBOUNDED = 1e30
 """Bounds beyond this are none: exporters write the largest float where they mean infinity."""
 
 
+_ENDS = {"torch.qint8": (-128, 127), "torch.quint8": (0, 255), "torch.quint4x2": (0, 15), "torch.quint2x4": (0, 3)}
+"""Ends of PyTorch's quantised types; those of 32 bits have none that a network reaches."""
+
+
 @dataclass(frozen=True)
 class Clip(Op):
     """`min(max(x, low), high)`; a bound of None is absent."""
@@ -109,6 +113,23 @@ def _clip_aten(node: TorchNode) -> None:
 @from_torch("aten.hardtanh.default")
 def _hardtanh_aten(node: TorchNode) -> None:
     node.become("Clip", node.activation("self"), node.number("min_val"), node.number("max_val"))
+
+
+@from_torch("aten.quantize_per_tensor.default", "aten.quantize_per_tensor.tensor_qparams")
+def _quantise_aten(node: TorchNode) -> None:
+    _on_grid(node, *_ENDS.get(str(node.argument("dtype")), (None, None)))
+
+
+@from_torch("aten.fake_quantize_per_tensor_affine.default", "aten.fake_quantize_per_tensor_affine.tensor_qparams")
+def _fake_quantise_aten(node: TorchNode) -> None:
+    _on_grid(node, node.number("quant_min"), node.number("quant_max"))
+
+
+def _on_grid(node: TorchNode, *ends: float | None) -> None:
+    """What the integers of a quantised tensor stand for: cut off where these end, and not rounded."""
+    scale, zero = (float(node.constant(name).ravel()[0]) for name in ("scale", "zero_point"))
+    node.become("Clip", node.activation("self"), *(None if end is None else (end - zero) * scale for end in ends))
+    node.note("cut off where its integers end")
 
 
 @from_torch("aten.relu6.default")

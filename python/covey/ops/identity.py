@@ -103,6 +103,7 @@ def _random_aten(node: TorchNode) -> None:
     "aten.alias.default",
     "aten.clone.default",
     "aten.contiguous.default",
+    "aten.dequantize.self",
     "aten.detach.default",
     "aten.lift_fresh_copy.default",
 )
