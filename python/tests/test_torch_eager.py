@@ -10,7 +10,7 @@ import pytest
 
 import covey
 from covey import reference
-from covey.importers.torch_export import examine
+from covey.importers.torch_export import examine, runner
 from covey.passes import rewrite
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -116,6 +116,21 @@ def test_what_may_draw_numbers_and_does_not() -> None:
 def test_numbers_that_numpy_draws_are_refused() -> None:
     with pytest.raises(covey.ModelError, match="has other results each time that it runs"):
         examine(Apply(lambda _, x: x + float(np.random.rand())), None, (drawn(3, 4),))
+
+
+def test_a_module_that_changes_its_inputs() -> None:
+    x = drawn(3, 4)
+    before = x.clone()
+    assert examine(Apply(lambda _, x: x.mul_(2).relu()), None, (x,))[1] == []
+    assert torch.equal(x, before)
+
+
+def test_a_program_that_changes_its_inputs() -> None:
+    program = torch.export.export(Apply(lambda _, x: x.mul_(2).relu()), (drawn(3, 4),))
+    array = drawn(3, 4).numpy()
+    (got,) = runner(program)[1]([array])
+    np.testing.assert_array_equal(array, drawn(3, 4).numpy())
+    np.testing.assert_allclose(got, 2 * array.clip(0), rtol=1e-6)
 
 
 def test_no_graph_is_printed_where_an_export_fails(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,6 +27,15 @@ class Branch(nn.Module):  # type: ignore[misc, name-defined]
         return x * 2 if x.sum() > 0 else x
 
 
+class Function(nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
 class Masked(nn.Module):  # type: ignore[misc, name-defined]
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +110,26 @@ CASES: dict[str, tuple[Any, str]] = {
         r"'0.weight_fake_quant' \(FusedMovingAvgObsFakeQuantize\): it adapts the steps of a quantisation to each batch",
     ),
     "counting": (Counter, "changes 'count' as it runs: .* assign to no buffer"),
-    "branching": (Branch, "cannot export Branch .*: an `if`, .* depends on the data: .* torch.where"),
+    "branching": (
+        Branch,
+        r"cannot export Branch \(at test_torch_modules_refused.py line \d+: return x \* 2 if x.sum\(\) > 0 else x\): "
+        r"an `if`, .* depends on the data: .* torch.where",
+    ),
+    "choosing a way": (
+        lambda: Function(lambda x: torch.cond(torch.ones(()) > 0, lambda x: x * 2, lambda x: x + 1, (x,))),
+        r"'cond' \(torch.cond\): .*; compute both ways and choose by torch.where",
+    ),
+    "looping": (
+        lambda: Function(
+            lambda x: torch.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))[1]
+        ),
+        r"'while_loop' \(torch.while_loop\): .*; write its steps as a loop of Python",
+    ),
+    "a constant result": (
+        lambda: Function(lambda x: {"a": x * 2, "b": torch.ones(3)}),
+        "output 'ones' of the model is a constant, .*: remove it",
+    ),
+    "nothing": (lambda: Function(lambda x: None), "the model returns no tensor: let its forward return what"),
     "with a mask": (Masked, "let it pass is_causal as well"),
     "of packed sequences": (Packed, "leave pack_padded_sequence out, and take the last state of each padded"),
     "a table with a largest norm": (

@@ -29,7 +29,8 @@ def check_module(torch: Any, module: Any, program: Any, examples: Mapping[str, A
     fixed, name = _fixed_batch(program), type(module).__name__
 
     def run(what: Any, rows: Mapping[str, Any]) -> list[Any] | None:
-        return _tensors(torch, lambda: what(**rows) if named else what(*rows.values()))
+        own = {key: tensor.clone() for key, tensor in rows.items()}  # a module may change its inputs
+        return _tensors(torch, lambda: what(**own) if named else what(*own.values()))
 
     twice = {
         key: torch.cat([tensor, tensor]) if len(tensor) == 1 else tensor[:SAMPLES] for key, tensor in examples.items()

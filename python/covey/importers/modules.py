@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sysconfig
 import traceback
 from typing import Any
 
@@ -86,4 +88,21 @@ def cannot_export(torch: Any, module: Any, error: Exception, shown: str) -> Mode
         way_out = "where it passes a mask to nn.TransformerEncoder or its kin, let it pass is_causal as well"
     elif depends:
         way_out = "an `if`, a loop or a size depends on the data: compute both ways and choose by torch.where"
+    place = _place(torch, error)
+    if place:
+        # What PyTorch calls the data says nothing to the model's author.
+        shown = f"at {place}" if depends else f"{shown}, at {place}"
     return ModelError(f"torch.export cannot export {type(module).__name__} ({shown}): {way_out}")
+
+
+def _place(torch: Any, error: Exception) -> str:
+    """The last line of the model's own code, or of a library's but PyTorch, that an error passed."""
+    others = [os.path.dirname(path) for path in (torch.__file__, __file__)]
+    python = sysconfig.get_path("stdlib")
+
+    def is_own(path: str) -> bool:
+        of_python = path.startswith((python, "<")) and "site-packages" not in path
+        return not of_python and not path.startswith(tuple(others))
+
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
+    return f"{os.path.basename(own[-1].filename)} line {own[-1].lineno}: {own[-1].line}" if own else ""

@@ -38,6 +38,8 @@ _WAYS_OUT: dict[str, tuple[str, ...]] = {
         "BlackmanWindow", "ConstantOfShape", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range",
         "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
     ),
+    "compute both ways and choose by torch.where": ("cond",),
+    "write its steps as a loop of Python, of a fixed number": ("while_loop", "associative_scan", "map"),
     SEQUENCE: (
         "ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
         "SequenceLength", "SequenceMap", "SplitToSequence", "Optional", "OptionalGetElement", "OptionalHasElement",

@@ -119,7 +119,8 @@ def runner(source: Any) -> tuple[int | None, Callable[[list[Any]], list[Any]]]:
     def call(arrays: list[Any]) -> list[Any]:
         tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
         with torch.no_grad():
-            outputs = module(*(tensor.to(fake.dtype) for tensor, fake in zip(tensors, inputs, strict=True)))
+            # Copies: a module may change its inputs.
+            outputs = module(*(tensor.to(fake.dtype, copy=True) for tensor, fake in zip(tensors, inputs, strict=True)))
         flat, _ = torch.utils._pytree.tree_flatten(outputs)
         return [tensor.double().numpy() for tensor in flat]
 
@@ -267,7 +268,9 @@ class _Importer:
             if node.op == "placeholder":
                 self._placeholder(node, specs.get(node.name), tensors)
             elif node.op == "get_attr":
-                self.known[node] = tensors.constant(node.target, getattr(self.program.graph_module, node.target, None))
+                attribute = getattr(self.program.graph_module, node.target, None)
+                body = hasattr(attribute, "graph")  # a part of a node of control flow, which is refused itself
+                self.known[node] = None if body else tensors.constant(node.target, attribute)
             elif node.op == "call_function" and node not in skipped:
                 self._call(node)
             elif node.op == "output":
@@ -332,7 +335,9 @@ class _Importer:
             if isinstance(value, _Unknown):
                 continue
             if not isinstance(value, Value):
-                raise ModelError("an output of the model is a constant, which needs no secure computation: remove it")
+                raise ModelError(
+                    f"output '{result}' of the model is a constant, which needs no secure computation: remove it"
+                )
             if value.name in graph.inputs or value.name in graph.outputs:
                 other = "an input" if value.name in graph.inputs else "another output"
                 raise ModelError(f"output '{result}' is the same as {other} ('{value.name}'): remove it")
@@ -342,6 +347,8 @@ class _Importer:
             if graph.holds_input(value.name):
                 raise ModelError(f"output '{result}' holds whole numbers of the input: remove it")
             graph.outputs.append(value.name)
+        if not graph.outputs and not self.errors:
+            raise ModelError("the model returns no tensor: let its forward return what is to be opened")
 
     def _call(self, node: Any) -> None:
         if node.target is operator.getitem:
@@ -350,7 +357,9 @@ class _Importer:
         target = str(node.target)
         operands = self._resolve([node.args, node.kwargs])
         unknown = next(_all(operands, _Unknown), None)
-        if unknown is not None:
+        if any(kind.__name__ == "HigherOrderOperator" for kind in type(node.target).__mro__):
+            self._fail(node, no_secure_form(self.names[node], f"torch.{target}"))
+        elif unknown is not None:
             self._behind(node, target, unknown)
         elif target.startswith("aten.sym_size"):
             value, axis = operands[0]

@@ -57,8 +57,8 @@ def find_masks(graph: Graph) -> list[NodeError]:
     for node in graph.nodes:
         constants = [graph.parameters[name] for name in node.inputs if name in graph.parameters]
         if isinstance(node.op, Add) and any((constant <= LEAST).any() for constant in constants):
-            reason = "it adds minus infinity to what no Softmax over the last axis reads next"
-            errors.append(ParameterError(node.name, node.source_op, reason, "only finite weights can be shared"))
+            reason = "it fills in or adds minus infinity where no Softmax over the last axis reads the result next"
+            errors.append(ParameterError(node.name, node.source_op, reason, "use a finite number such as -1e4"))
     return errors
 
 

@@ -109,7 +109,7 @@ def choose(
     if (constant := _beyond_all_rings(graph, refusal.node)) is not None:
         raise refusal.advise(
             f"its constant {constant:.4g} fits no ring: if it belongs to a mask, add it times 1 - mask to what a "
-            f"Softmax over the last axis reads next, the mask being 0 and 1"
+            f"Softmax over the last axis reads next, the mask being 0 and 1; else use a finite number such as -1e4"
         )
     remedies = []
     latest = failures[-1]
