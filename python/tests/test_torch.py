@@ -593,6 +593,7 @@ STORED: dict[str, Any] = {
         lambda x, stored: x @ torch.quantize_per_tensor(stored, 0.1, 0, torch.qint8).dequantize(),
     ),
     "sparse": (lambda w: w.relu().to_sparse(), lambda x, stored: x @ stored),
+    "sparse, in front": (lambda w: w.T.relu().to_sparse(), lambda x, stored: torch.sparse.mm(stored, x.T).T),
 }
 
 
@@ -610,3 +611,39 @@ def test_constants_that_do_not_store_their_numbers(case: str) -> None:
             return use(x, self.weight)
 
     agrees(Constants(), image(4, 12))
+
+
+HEADS, LEFT = torch.linspace(-1, 1, 3 * 4 * 5).reshape(3, 4, 5), torch.linspace(-1, 1, 2 * 12).reshape(2, 12)
+BESIDE: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "a matrix for each head": (
+        lambda x: torch.bmm(x.reshape(-1, 3, 4).permute(1, 0, 2), HEADS).permute(1, 0, 2).reshape(-1, 6, 15),
+        (2, 6, 12),
+    ),
+    "a matrix and a bias for each head": (
+        lambda x: (
+            torch.baddbmm(HEADS[:, :1], x.reshape(-1, 3, 4).permute(1, 0, 2), HEADS).permute(1, 0, 2).reshape(-1, 6, 15)
+        ),
+        (2, 6, 12),
+    ),
+    "a matrix for each head of one token": (
+        lambda x: torch.bmm(x.reshape(-1, 3, 4).permute(1, 0, 2), HEADS).permute(1, 0, 2),
+        (2, 12),
+    ),
+    "tokens behind the batch": (
+        lambda x: (x.permute(1, 2, 0, 3).reshape(3, -1, 4) @ HEADS).reshape(3, 6, -1, 5).permute(2, 0, 1, 3),
+        (2, 3, 6, 4),
+    ),
+    "in front of columns": (lambda x: (LEFT @ x.T).T, (2, 12)),
+    "in front of columns of tokens": (lambda x: (LEFT @ x.reshape(-1, 12).T).T.reshape(-1, 6, 2), (2, 6, 12)),
+    "a stack in front of columns": (
+        lambda x: (HEADS.mT @ x.reshape(-1, 3, 4).permute(1, 2, 0)).permute(2, 0, 1).reshape(-1, 6, 15),
+        (2, 6, 12),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_products_with_constants_whose_rows_are_the_batch(case: str) -> None:
+    function, shape = BESIDE[case]
+    agrees(Apply(lambda self, x: function(x)), image(*shape))
+    agrees(Apply(lambda self, x: function(x)), image(1, *shape[1:]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,8 @@ class Frame:
                 return array
             # What is repeated for each sample is there once.
             parts = self.x.shape[self.x.first : self.x.first + self.x.merged - 1]
+            if array.shape[place] == 1:
+                return array.reshape(*array.shape[:place], *(1 for _ in parts), *array.shape[place + 1 :])
             batch, copies = self.node.scope.exported_batch, int(np.prod(parts))
             outermost = self.x.at == self.x.first or batch == 1
             if outermost and array.shape[place] in (copies, copies * (batch or 1)):
@@ -275,6 +278,10 @@ def _matmul(frame: Frame) -> None:
     node = frame.node
     constants = [index for index in range(2) if node.is_constant(index)]
     rank = max((node.constant(index, "operand").ndim for index in constants), default=2)
+    # The batch is beside what is multiplied over.
+    if len(constants) == 1 and 2 <= rank <= frame.rank and frame.x.place == frame.rank - 1 - constants[0]:
+        _matmul_beside_batch(frame, constants[0])
+        return
     # What is multiplied over must lie behind the batch.
     inner = 1 if constants == [1] else 2
     stacked = rank == frame.rank > 2 and frame.x.merged > 1
@@ -288,6 +295,29 @@ def _matmul(frame: Frame) -> None:
         operands = [node.inputs[0], node.inputs[1]]
         operands[1 - constants[0]] = node.scope.moved.get(other.name, other.name)
     frame.become(operands, frame.layout)
+
+
+def _matmul_beside_batch(frame: Frame, constant: int) -> None:
+    """A product with a constant whose columns or rows are the batch, and what is merged with it, as one dimension."""
+    node, scope = frame.node, frame.node.scope
+    source, place = scope.moved[frame.x.name], frame.x.place
+    shape = scope.graph.values[source].shape
+    parts = shape[place : place + frame.x.merged - 1]
+
+    def applied(operator: str, inputs: list[str], hint: str) -> str:
+        name = scope.graph.fresh(f"{node.outputs[0]}.{hint}")
+        IMPORTERS[operator](OnnxNode(scope, node.name, node.op_type, inputs, [name], {}))
+        value = scope.activation(name)
+        assert value is not None
+        return value.name
+
+    def as_shape(*sizes: int) -> str:
+        return frame.constant(np.array([BATCH, *sizes]))
+
+    one = applied("Reshape", [source, as_shape(*shape[:place], prod(parts), *shape[place + len(parts) :])], "one_row")
+    product = applied("MatMul", [one, node.inputs[1]] if constant == 1 else [node.inputs[0], one], "product")
+    sizes = scope.graph.values[product].shape
+    frame.become([product, as_shape(*sizes[:place], *parts, *sizes[place + 1 :])], frame.layout, operator="Reshape")
 
 
 def _gemm(frame: Frame) -> None:

@@ -193,9 +193,10 @@ def _stack(node: OnnxNode, x: Value, weight: Array, name: str, output: str | Non
     return node.emit(Reshape((*lead, outputs, columns)), [product], output=output)
 
 
-@from_torch("aten.matmul.default", "aten.mm.default", "aten.bmm.default")
+@from_torch("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten._sparse_mm.default")
 def _matmul_aten(node: TorchNode) -> None:
-    node.become("MatMul", node.operand("self"), node.operand("mat2" if "mat2" in node.arguments else "other"))
+    names = ("self", "mat2", "other", "sparse", "dense")
+    node.become("MatMul", *(node.operand(name) for name in names if name in node.arguments))
 
 
 @from_torch("aten.baddbmm.default")
