@@ -13,6 +13,7 @@ import pytest
 
 from covey import reference
 from covey.errors import UnsupportedError
+from covey.importers.modules import has_experts
 from covey.importers.torch_export import examine
 from covey.passes import rewrite
 from covey.wrapping import IMAGES, SOUNDS, TEXT, TRANSLATORS, wrapped
@@ -304,6 +305,12 @@ def test_experts_that_sort_the_tokens_of_all_samples_are_refused() -> None:
     saying = r"\(Mixtral\w+\): its experts sort .*; call set_experts_implementation\('batched_mm'\) on it first"
     with pytest.raises(UnsupportedError, match=saying):
         examine(module_of("mixtral"), example_inputs=(ids,))
+
+
+def test_a_model_without_experts_whose_class_may_have_some() -> None:
+    config = transformers.JambaConfig(num_experts=1, num_experts_per_tok=1, use_mamba_kernels=False, **DECODES)
+    assert not has_experts(transformers.JambaModel(config))
+    assert has_experts(module_of("mixtral"))
 
 
 def test_all_architectures_are_here() -> None:

@@ -647,3 +647,27 @@ def test_products_with_constants_whose_rows_are_the_batch(case: str) -> None:
     function, shape = BESIDE[case]
     agrees(Apply(lambda self, x: function(x)), image(*shape))
     agrees(Apply(lambda self, x: function(x)), image(1, *shape[1:]))
+
+
+KEEP = torch.tensor([True, False, True, True] * 3)
+JOINED: dict[str, Any] = {
+    "joined": lambda x: torch.where(torch.cat([x[:, :5] > 0, x[:, 5:] < 0], 1), x, -x),
+    "stacked": lambda x: torch.stack([x > 0, x < -1], 1).any(1).float(),
+    "joined to a constant": lambda x: torch.where(
+        torch.cat([x[:, :8] > 0, KEEP[None, :4].expand(len(x), 4)], 1), x, -x
+    ),
+    "joined to numbers": lambda x: torch.cat([x > 0, x, KEEP[None].expand(len(x), 12)], 1),
+    "joined to whole numbers": lambda x: torch.cat([x > 0, (x > 1).long() + 2], 1) * 1.5,
+    "picked": lambda x: x[:, KEEP],
+    "picked of two dimensions": lambda x: x.reshape(-1, 3, 4)[:, KEEP.reshape(3, 4)],
+    "picked of the second": lambda x: x.reshape(-1, 3, 4)[:, :, KEEP[:4]],
+}
+
+
+@pytest.mark.parametrize("case", JOINED)
+def test_truth_values_that_are_joined_or_pick(case: str) -> None:
+    module, x = Apply(lambda self, x: JOINED[case](x)), image(3, 12)
+    agrees(module, x)
+    compiled = covey.compile(module.eval(), (x,))
+    (got,) = interpreter.run(compiled, {compiled.graph.inputs[0]: x.numpy()})
+    np.testing.assert_allclose(got, module(x).numpy(), atol=2e-3)

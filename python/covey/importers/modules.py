@@ -23,9 +23,12 @@ EXPERTS_APART = "batched_mm"
 
 
 def has_experts(part: Any) -> bool:
-    """Whether a module of `transformers` has experts, and lets them be computed in several ways."""
+    """Whether a module of `transformers` has experts, and lets them be computed in several ways.
+
+    The class of a model says whether any of its models can have some.
+    """
     settable = getattr(type(part), "_can_set_experts_implementation", None)
-    return settable is not None and bool(settable())
+    return settable is not None and bool(settable()) and any(hasattr(each, "_apply_gate") for each in part.modules())
 
 
 def check_module(torch: Any, module: Any) -> None:

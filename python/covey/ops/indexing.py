@@ -66,7 +66,12 @@ def _index_aten(node: TorchNode) -> None:
         _by_secret(node, given)
         return
     x = node.activation("self")
-    indices = [None if entry is None else _index(node, entry) for entry in node.argument("indices")]
+    indices: list[npt.NDArray[np.int64] | None] = []
+    for entry in given:
+        if isinstance(entry, Constant) and entry.array.dtype == np.bool_:
+            indices += np.nonzero(entry.of_all)
+        else:
+            indices.append(None if entry is None else _index(node, entry))
     # Two samples say what becomes of each: what is read of the first, and whether the second is like it.
     # A batch that is merged with other dimensions is one of more samples.
     rest = x.dims(1)[1:] if x.place == 0 else [*x.shape]
@@ -118,7 +123,7 @@ def _by_secret(node: TorchNode, given: Sequence[Value | Constant | None]) -> Non
 
 def _index(node: TorchNode, entry: object) -> npt.NDArray[np.int64]:
     if not isinstance(entry, Constant) or entry.array.dtype.kind != "i":
-        raise node.unsupported("its indices are no constants, or truth values", "use constant whole numbers")
+        raise node.unsupported("its indices are no constants", "use constant whole numbers or truth values")
     return entry.array.astype(np.int64)
 
 
