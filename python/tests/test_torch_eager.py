@@ -133,6 +133,26 @@ def test_a_program_that_changes_its_inputs() -> None:
     np.testing.assert_allclose(got, 2 * array.clip(0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_compiled_modules_build_no_kernels(nested: bool) -> None:
+    built = []
+
+    def build(graph: Any, _: Any) -> Any:
+        built.append(graph)
+        return graph
+
+    inner = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval()
+    compiled = torch.compile(inner, backend=build)
+    module = Apply(lambda part, x: part(x) * 2, compiled) if nested else compiled
+    graph, errors = examine(module, None, (drawn(3, 4),))
+    assert errors == built == []
+    assert nested or (graph.name == "Sequential" and list(graph.parameters) == ["0.weight", "0.bias"])
+    x = drawn(3, 4)
+    (got,) = reference.outputs(graph, {graph.inputs[0]: x.double().numpy()})
+    with torch.no_grad():
+        np.testing.assert_allclose(got, inner(x).numpy() * (2 if nested else 1), atol=1e-6)
+
+
 def test_no_graph_is_printed_where_an_export_fails(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(covey.ModelError, match=r"torch\.export cannot export Apply"):
         examine(Apply(lambda _, x: x * 2 if x.sum() > 0 else x), None, (drawn(3, 4),))

@@ -68,6 +68,16 @@ def test_a_single_number_is_trained() -> None:
     assert module.factor.shape == () and abs(float(module.factor.detach()) - 2.0) > 1e-3
 
 
+def test_a_module_of_torch_compile_is_trained() -> None:
+    torch.manual_seed(0)
+    module = Scaled().eval()
+    job = compiled(torch.compile(module), table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
+    found = trained(job, table())
+    near(found, due(module, table(), F.cross_entropy))
+    covey.load_trained(torch.compile(module), found)
+    assert abs(float(module.factor.detach()) - 2.0) > 1e-3
+
+
 def test_what_was_trained_is_loaded_into_a_module_of_these_tensors_alone() -> None:
     module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
     for name, array, problem in (

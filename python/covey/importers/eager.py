@@ -37,7 +37,9 @@ def check_module(torch: Any, module: Any, program: Any, examples: Mapping[str, A
     }
     rows = twice if fixed is None else {key: tensor[:fixed] for key, tensor in examples.items()}
     count = min(len(tensor) for tensor in rows.values())
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    # Parts that torch.compile was given would build kernels for each of these runs.
+    eagerly = torch.compiler.set_stance("force_eager")
+    with torch.no_grad(), torch.random.fork_rng(devices=[]), eagerly:
         due = run(module, rows)
         if due is None:
             return

@@ -49,12 +49,20 @@ def is_torch(source: object) -> bool:
     return torch is not None and isinstance(source, torch.nn.Module | torch.export.ExportedProgram)
 
 
+def as_written(source: Any) -> Any:
+    """A module as it is before `torch.compile`, which would build kernels for each run of it; others as they are."""
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(source, torch.nn.Module)
+    return getattr(source, "_orig_mod", source) if is_module else source
+
+
 def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> tuple[Any, str | None]:
     """The program of a .pt2 file, a module with example inputs, or an exported program. Raises `ModelError`.
 
     The second result says why a module is exported for one number of samples alone, if it is. With `dropout` all
     Dropout nodes are in training mode, and others that drop are refused.
     """
+    source = as_written(source)
     torch, fixed = _torch(source), None
     if isinstance(source, torch.export.ExportedProgram):
         program = copy.deepcopy(source) if dropout else source
@@ -92,6 +100,7 @@ def examine(
 
     With `dropout` the nodes of that operator stay; otherwise they do nothing. With `trained` weights stay apart.
     """
+    source = as_written(source)
     program, fixed = load(source, example_inputs, dropout=dropout)
     if name is None:
         if isinstance(source, str | os.PathLike):

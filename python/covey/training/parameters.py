@@ -139,7 +139,7 @@ def model_of(source: Source) -> Model:
 def _of_torch(source: Any) -> Model:
     import torch
 
-    again = source
+    again = source = torch_export.as_written(source)
     names: dict[object, list[str]] = {}
     if isinstance(source, torch.nn.Module):
         state, parameters = source.state_dict(), dict(source.named_parameters(remove_duplicate=False))

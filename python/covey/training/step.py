@@ -10,6 +10,7 @@ from typing import Any
 from covey.arguments import is_whole
 from covey.errors import ModelError, NodeError, OptionError
 from covey.importers.source import Source, examine, is_torch
+from covey.importers.torch_export import as_written
 from covey.inputs import listed
 from covey.interval import Array
 from covey.ir import DType, Graph, Node, Value
@@ -144,7 +145,7 @@ def _name_of(source: Source) -> str | None:
     """What a file calls the model."""
     if isinstance(source, str | os.PathLike):
         return os.path.splitext(os.path.basename(os.fspath(source)))[0]
-    return None if not is_torch(source) or hasattr(source, "graph_signature") else type(source).__name__
+    return None if not is_torch(source) or hasattr(source, "graph_signature") else type(as_written(source)).__name__
 
 
 def _imported(source: Source, name: str | None, example_inputs: Any, dropout: bool) -> tuple[Graph, list[NodeError]]:

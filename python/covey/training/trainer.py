@@ -17,6 +17,7 @@ import numpy.typing as npt
 from covey.arguments import is_whole
 from covey.clear import ClearSession
 from covey.errors import CoveyError, DataError, ModelError, OptionError, PartyLostError
+from covey.importers.torch_export import as_written
 from covey.inputs import Data
 from covey.training.losses import LABELS
 from covey.training.minibatches import Records, check_epochs, check_seed, forms_of, read, shuffled
@@ -416,7 +417,7 @@ def load_trained(module: Any, weights: Mapping[str, npt.NDArray[Any]]) -> None:
 
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"an object of type {type(module).__name__} is no PyTorch module: give one to load into")
-    state = module.state_dict()
+    state = as_written(module).state_dict()
     for name, array in weights.items():
         # A job has a single number as a row of one.
         if name not in state or np.atleast_1d(array).shape != (tuple(state[name].shape) or (1,)):
