@@ -25,7 +25,7 @@ fn shifted_sum(b: &mut ProgramBuilder, name: &str, layers: [ValueId; 2], bound: 
     shifted
 }
 
-/// A residual block with a shortcut of its own, computed in bands of three rows and in more pieces than one, and a recurrent layer.
+/// A residual block with a shortcut of its own, computed in bands of rows and in more pieces than one, and a recurrent layer.
 pub fn branches(ring: Ring) -> Arc<Program> {
     let mut b = ProgramBuilder::new("branches", ring);
     let x = b.input("x", &[64, 16, 16], 8);

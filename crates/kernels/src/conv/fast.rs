@@ -1,16 +1,11 @@
-//! Convolutions of 3 × 3 taps without steps, in 36 products for each tile of 3 × 3 outputs instead of 81.
-//!
-//! Three outputs of three taps, `y_i = h_0 x_i + h_1 x_(i+1) + h_2 x_(i+2)`, take six products: the transpose of Karatsuba's
-//! product of two polynomials of three terms, known as a fast FIR algorithm. With
+//! Convolutions of 3 × 3 taps without steps in tiles of 3 × 3 outputs, as [`super::fir::Three`] says, for tiles of limbs. The products of one
+//! tap come first here, those of two behind:
 //!
 //! ```text
 //! m_0 = h_0 (x_0 - x_1 - x_2)    m_3 = (h_0 + h_1) x_1    y_0 = m_0 + m_3 + m_4
 //! m_1 = h_1 (x_2 - x_1 - x_3)    m_4 = (h_0 + h_2) x_2    y_1 = m_1 + m_3 + m_5
 //! m_2 = h_2 (x_4 - x_2 - x_3)    m_5 = (h_1 + h_2) x_3    y_2 = m_2 + m_4 + m_5
 //! ```
-//!
-//! nothing is divided, so it holds in any ring. Rows within columns, six times six products; each is a matrix product over
-//! channels, of all output channels and all tiles.
 
 use std::ops::Range;
 
