@@ -63,7 +63,7 @@ def find_masks(graph: Graph) -> list[NodeError]:
 
 
 def settle_empty_rows(graph: Graph, samples: Mapping[str, Array]) -> None:
-    """Note at every Softmax how many rows of samples [N, ..] its masks leave nothing of; none take nothing for them."""
+    """Note at every Softmax how many rows of samples [N, ..] its masks leave nothing of; without one, drop `even`."""
     for node in graph.nodes:
         if not isinstance(node.op, Softmax) or len(node.inputs) < 2:
             continue

@@ -20,8 +20,8 @@
 //! ```
 //!
 //! Nothing is divided, so both hold in any ring. Rows within columns, six times six or eight times eight products, of six times six sums of
-//! taps. Each is a matrix product over channels, of all output channels and all tiles. Tiles of 3 × 3 take less for sums and differences,
-//! those of 4 × 4 fill more outputs to the edge.
+//! taps. Each is a matrix product over channels, of all output channels and all tiles. Tiles of 3 × 3 take fewer sums and differences. Tiles
+//! of 4 × 4 divide most sizes of networks, and are fewer.
 
 use std::ops::Range;
 

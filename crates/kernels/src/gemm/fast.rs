@@ -85,7 +85,7 @@ impl<W: Word> Weights<W> {
     }
 }
 
-/// Tiles of a group at most: those whose terms take [`RIGHT_BYTES`], and whole bands of common widths.
+/// The most tiles of a group: their terms take about [`RIGHT_BYTES`], and they are whole bands of common widths.
 fn of_group<W: Word>(side: usize) -> usize {
     if side == 3 { 640 / W::BYTES } else { 448 / W::BYTES }
 }
@@ -98,12 +98,12 @@ pub(crate) fn tiles<W: Word>(
     positions: &Range<usize>,
     lanes: usize,
 ) -> Option<Tiles> {
-    // Each in products for an output channel and an input channel.
+    // In products, for each pair of an output channel and an input channel.
     let cost = |tiles: &Tiles, terms: usize| {
         let groups = tiles.groups(geometry, of_group::<W>(tiles.side));
         let words: usize = groups.iter().map(|(group, _)| group.len().next_multiple_of(lanes)).sum();
         let products = words * terms * terms;
-        // Sums and differences of tiles of 4 × 4 take more, where those of both take least. Weights' sums are made for each group.
+        // What sums and differences of 4 × 4 take beyond those of 3 × 3, and what the weights' sums take for each group.
         let others = if tiles.side == 4 { products / 7 } else { 0 };
         products + others + groups.len() * 128
     };
