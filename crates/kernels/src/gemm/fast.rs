@@ -98,20 +98,28 @@ pub(crate) fn tiles<W: Word>(
     positions: &Range<usize>,
     lanes: usize,
 ) -> Option<Tiles> {
-    // In products, for each pair of an output channel and an input channel.
-    let cost = |tiles: &Tiles, terms: usize| {
-        let groups = tiles.groups(geometry, of_group::<W>(tiles.side));
-        let words: usize = groups.iter().map(|(group, _)| group.len().next_multiple_of(lanes)).sum();
-        let products = words * terms * terms;
-        // What sums and differences of 4 × 4 take beyond those of 3 × 3, and what the weights' sums take for each group.
-        let others = if tiles.side == 4 { products / 7 } else { 0 };
-        products + others + groups.len() * 128
-    };
-    let [threes, fours] = [3, 4].map(|side| Tiles::new(side, geometry, images.clone(), positions.clone()));
-    let (three, four) = (cost(&threes, Three::TERMS.len()), cost(&fours, Four::TERMS.len()));
-    let (least, tiles) = if four < three { (four, fours) } else { (three, threes) };
+    let three = by::<Three, W>(geometry, images, positions, lanes);
+    let (four, fours) = by::<Four, W>(geometry, images, positions, lanes);
+    // What sums and differences of 4 × 4 take beyond those of 3 × 3.
+    let four = (four + four / 7, fours);
+    let (least, tiles) = if four.0 < three.0 { four } else { three };
     let by_patches = (images.len() * positions.len()).next_multiple_of(lanes) * KERNEL;
     (least * 8 < by_patches * 7).then_some(tiles)
+}
+
+/// The tiles of `A`, and how many products they take for each pair of an output channel and an input channel.
+fn by<A: Algorithm, W: Word>(
+    geometry: &ConvGeometry,
+    images: &Range<usize>,
+    positions: &Range<usize>,
+    lanes: usize,
+) -> (usize, Tiles) {
+    /// The weights' sums, which are made for each group, take as long as so many products.
+    const SUMS: usize = 128;
+    let tiles = Tiles::new(A::SIDE, geometry, images.clone(), positions.clone());
+    let groups = tiles.groups(geometry, of_group::<W>(A::SIDE));
+    let words: usize = groups.iter().map(|(group, _)| group.len().next_multiple_of(lanes)).sum();
+    (words * A::TERMS.len().pow(2) + groups.len() * SUMS, tiles)
 }
 
 /// The convolution of `xs`, the first parts, for the output channels `rows` and `tiles`.
