@@ -43,13 +43,18 @@ pub(crate) fn copy_run<W: Word>(from: &[W], to: &mut [W]) {
             to[..$n].copy_from_slice(&from[..$n])
         };
     }
-    let long = |to: &mut [W]| match to.len() {
+    by_length!(to.len(), words, copy_long(from, to))
+}
+
+/// A run of more than 8 words. A closure would be compiled without the caller's instruction set.
+#[inline(always)]
+fn copy_long<W: Word>(from: &[W], to: &mut [W]) {
+    match to.len() {
         ..=16 => copy_ends::<W, 8>(from, to),
         17..=32 => copy_ends::<W, 16>(from, to),
         33..=64 => copy_ends::<W, 32>(from, to),
         _ => to.copy_from_slice(from),
-    };
-    by_length!(to.len(), words, long(to))
+    }
 }
 
 /// A run of `N` to `2 * N` words: its first and its last ones, which may overlap.

@@ -36,6 +36,11 @@ impl<W: Word> Vector for Zmm<W> {
         Zmm(vector, PhantomData)
     }
     #[inline(always)]
+    unsafe fn splat_at(from: *const W) -> Self {
+        // SAFETY: the caller has AVX-512 F and a readable word.
+        Zmm(unsafe { if W::BITS == 32 { broadcast_32(from.cast()) } else { broadcast_64(from.cast()) } }, PhantomData)
+    }
+    #[inline(always)]
     unsafe fn load(from: *const W) -> Self {
         // SAFETY: the caller has AVX-512 and LANES readable words; the load is unaligned.
         Zmm(unsafe { _mm512_loadu_si512(from.cast()) }, PhantomData)
@@ -90,6 +95,13 @@ impl<W: Word> Vector for Zmm<W> {
         // SAFETY: as above.
         unsafe { self.add(Zmm(product, PhantomData)) }
     }
+    #[inline(always)]
+    unsafe fn mul_add_two(sums: [Self; 2], x: [Self; 2], y: [Self; 2]) -> [Self; 2] {
+        let [sums, x, y] = [sums, x, y].map(|pair| pair.map(|vector| vector.0));
+        // SAFETY: the caller has AVX-512 F and DQ.
+        let sums = unsafe { if W::BITS == 32 { multiply_add_32(sums, x, y) } else { multiply_add_64(sums, x, y) } };
+        sums.map(|sum| Zmm(sum, PhantomData))
+    }
 }
 
 /// `vpmullq` onto its own operand. Golden Cove cores make the instruction wait for its destination's last writer, though it
@@ -110,6 +122,60 @@ fn multiply_64(x: __m512i, y: __m512i) -> __m512i {
     product
 }
 
+/// Instructions for words of one width.
+macro_rules! instructions {
+    ($word:ty, $broadcast:ident, $multiply_add:ident, $of_broadcast:literal, $of_multiply:literal, $of_add:literal) => {
+        /// The word in every lane. Next to assembly, compilers take its twin of floats, which holds products up by a fifth on Zen 4 cores.
+        ///
+        /// # Safety
+        /// The word is readable.
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        unsafe fn $broadcast(from: *const $word) -> __m512i {
+            let word: __m512i;
+            // SAFETY: reads the word, as the caller promises; the function enables the instruction.
+            unsafe {
+                std::arch::asm!(
+                    concat!($of_broadcast, " {word}, [{from}]"),
+                    word = out(zmm_reg) word,
+                    from = in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags)
+                );
+            }
+            word
+        }
+
+        /// Sums and the products `x · y` of each. Zen 4 cores multiply and add at once in four units, and fill them better by a fifth where
+        /// pairs of products alternate with pairs of sums than where single ones do, as compilers order them. Products replace an operand
+        /// for the reason of [`multiply_64`].
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512dq")]
+        fn $multiply_add(sums: [__m512i; 2], x: [__m512i; 2], y: [__m512i; 2]) -> [__m512i; 2] {
+            let [mut first, mut second] = sums;
+            // SAFETY: reads and writes the named registers only; the function enables the instructions.
+            unsafe {
+                std::arch::asm!(
+                    concat!($of_multiply, " {x0}, {x0}, {y0}"),
+                    concat!($of_multiply, " {x1}, {x1}, {y1}"),
+                    concat!($of_add, " {first}, {first}, {x0}"),
+                    concat!($of_add, " {second}, {second}, {x1}"),
+                    x0 = inout(zmm_reg) x[0] => _,
+                    x1 = inout(zmm_reg) x[1] => _,
+                    y0 = in(zmm_reg) y[0],
+                    y1 = in(zmm_reg) y[1],
+                    first = inout(zmm_reg) first,
+                    second = inout(zmm_reg) second,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+            [first, second]
+        }
+    };
+}
+
+instructions!(u32, broadcast_32, multiply_add_32, "vpbroadcastd", "vpmulld", "vpaddd");
+instructions!(u64, broadcast_64, multiply_add_64, "vpbroadcastq", "vpmullq", "vpaddq");
+
 /// The product by columns: few or many.
 ///
 /// # Safety
@@ -121,7 +187,7 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
         if skinny::goes_by_columns(product) {
             skinny::by_columns::<Zmm<W>, B>(product, c)
         } else {
-            blocked::<Zmm<W>, B, 8, 3>(product, c)
+            blocked::<Zmm<W>, B, 8, 2>(product, c)
         }
     }
 }
@@ -133,7 +199,7 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn convolve<W: Word>(convolution: &Convolution<'_, W>, out: &mut [W]) {
     // SAFETY: as the caller promises.
-    unsafe { fast::convolve::<Zmm<W>, 8, 3>(convolution, out) }
+    unsafe { fast::convolve::<Zmm<W>, 8, 2>(convolution, out) }
 }
 
 /// The product of few rows.

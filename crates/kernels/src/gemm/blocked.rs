@@ -130,8 +130,9 @@ pub(crate) struct Product<'a, W, B> {
     pub(crate) columns: Columns,
 }
 
-/// Rows of `b` in a panel: a panel of 192 bytes a row then takes half of a 48 KiB first-level cache.
-const DEPTH: usize = 128;
+/// Rows of `b` in a panel. What `c` is read and written for each panel counts for more than that a panel leaves a first-level cache of
+/// 32 KiB: the second-level cache is fast enough.
+const DEPTH: usize = 256;
 /// Bytes of packed panels held at once, within a second-level cache.
 const PANELS_BYTES: usize = 512 << 10;
 /// Rows of `a` that meet all held panels before the next rows: `ROWS * DEPTH` words stay in the second-level cache.
@@ -248,9 +249,15 @@ impl<W: Word> Block<'_, W> {
     unsafe fn run<V: Vector<Word = W>, const R: usize, const NV: usize>(&self, c: &mut [W]) {
         let width = NV * V::LANES;
         let left = Left { words: self.a, stride: self.stride };
+        let start = self.columns.offset(self.column);
+        for row in c.chunks(self.columns.row).take(R) {
+            for v in 0..NV {
+                // SAFETY: the caller has the instruction set.
+                unsafe { V::fetch(row.as_ptr().wrapping_add(start + v * V::LANES)) };
+            }
+        }
         // SAFETY: the caller has the instruction set.
         let sums = unsafe { sums::<V, R, NV>(left, self.panel, width, self.depth) };
-        let start = self.columns.offset(self.column);
         let contiguous = self.columns.offset(self.column + self.valid - 1) == start + self.valid - 1;
         for (r, sums) in sums.iter().enumerate() {
             let c = &mut c[r * self.columns.row..];
@@ -307,10 +314,24 @@ pub(super) unsafe fn sums<V: Vector, const R: usize, const NV: usize>(
             for v in 0..NV {
                 right[v] = V::load(panel.add(p * stride + v * V::LANES));
             }
-            for r in 0..R {
-                let left = V::splat(*a.add(r * left.stride + p));
+            // A row of the left operand for each pair of vectors, or a pair of rows for one vector.
+            for r in (0..R - R % 2).step_by(2) {
+                let x = [V::splat_at(a.add(r * left.stride + p)), V::splat_at(a.add((r + 1) * left.stride + p))];
+                for v in (0..NV - NV % 2).step_by(2) {
+                    for r in [r, r + 1] {
+                        let two = V::mul_add_two([sums[r][v], sums[r][v + 1]], [x[r % 2]; 2], [right[v], right[v + 1]]);
+                        [sums[r][v], sums[r][v + 1]] = two;
+                    }
+                }
+                if NV % 2 == 1 {
+                    let two = V::mul_add_two([sums[r][NV - 1], sums[r + 1][NV - 1]], x, [right[NV - 1]; 2]);
+                    [sums[r][NV - 1], sums[r + 1][NV - 1]] = two;
+                }
+            }
+            if R % 2 == 1 {
+                let x = V::splat_at(a.add((R - 1) * left.stride + p));
                 for v in 0..NV {
-                    sums[r][v] = sums[r][v].mul_add(left, right[v]);
+                    sums[R - 1][v] = sums[R - 1][v].mul_add(x, right[v]);
                 }
             }
         }

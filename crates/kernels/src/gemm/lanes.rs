@@ -16,6 +16,15 @@ pub(super) trait Vector: Copy {
     unsafe fn zero() -> Self;
     /// `word` in every lane.
     unsafe fn splat(word: Self::Word) -> Self;
+    /// The word at `from` in every lane.
+    ///
+    /// # Safety
+    /// `from` is readable.
+    #[inline(always)]
+    unsafe fn splat_at(from: *const Self::Word) -> Self {
+        // SAFETY: as the caller promises.
+        unsafe { Self::splat(*from) }
+    }
     /// `LANES` words from `from`, which need not be aligned.
     ///
     /// # Safety
@@ -32,6 +41,12 @@ pub(super) trait Vector: Copy {
     unsafe fn sub(self, other: Self) -> Self;
     /// `self + x * y`, lane by lane.
     unsafe fn mul_add(self, x: Self, y: Self) -> Self;
+    /// Two of [`Vector::mul_add`], both products before both sums where that is faster.
+    #[inline(always)]
+    unsafe fn mul_add_two(sums: [Self; 2], x: [Self; 2], y: [Self; 2]) -> [Self; 2] {
+        // SAFETY: as the caller promises.
+        unsafe { [sums[0].mul_add(x[0], y[0]), sums[1].mul_add(x[1], y[1])] }
+    }
     /// The words from `from` in steps of `count`, which is 3 or 4: from the first, from the second, and so on.
     ///
     /// # Safety
