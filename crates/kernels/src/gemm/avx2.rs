@@ -8,6 +8,7 @@ use covey_ring::Word;
 use super::blocked::{Panels, Product, blocked};
 use super::fast::{self, Convolution};
 use super::lanes::Vector;
+use super::picked::{self, Picked};
 use super::skinny::{self, FewRows};
 
 /// 8 words of 32 bits or 4 of 64.
@@ -17,6 +18,8 @@ struct Ymm<W>(__m256i, PhantomData<W>);
 impl<W: Word> Vector for Ymm<W> {
     type Word = W;
     const LANES: usize = 256 / W::BITS as usize;
+    /// All bits of the lanes.
+    type Mask = __m256i;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -83,6 +86,24 @@ impl<W: Word> Vector for Ymm<W> {
         // SAFETY: as above.
         unsafe { self.add(Ymm(product, PhantomData)) }
     }
+    #[inline(always)]
+    unsafe fn mask(bits: u16) -> __m256i {
+        // SAFETY: the caller has AVX2.
+        unsafe {
+            if W::BITS == 32 {
+                let lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+                _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(bits.into()), lanes), lanes)
+            } else {
+                let lanes = _mm256_setr_epi64x(1, 2, 4, 8);
+                _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_set1_epi64x(bits.into()), lanes), lanes)
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn add_where(self, mask: __m256i, x: Self) -> Self {
+        // SAFETY: the caller has AVX2.
+        unsafe { self.add(Ymm(_mm256_and_si256(mask, x.0), PhantomData)) }
+    }
 }
 
 /// The product by columns: few or many.
@@ -109,6 +130,16 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
 pub(super) unsafe fn convolve<W: Word>(convolution: &Convolution<'_, W>, out: &mut [W]) {
     // SAFETY: as the caller promises.
     unsafe { fast::convolve::<Ymm<W>, 4, 2>(convolution, out) }
+}
+
+/// Sums of picked words.
+///
+/// # Safety
+/// The processor has AVX2, and `picked` fits.
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn add_picked<W: Word>(picked: &Picked<'_, W>, rows: usize, out: &mut [W]) {
+    // SAFETY: as the caller promises.
+    unsafe { picked::add::<Ymm<W>, 4, 2>(picked, rows, out) }
 }
 
 /// The product of few rows.

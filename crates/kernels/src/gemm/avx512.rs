@@ -8,6 +8,7 @@ use covey_ring::Word;
 use super::blocked::{Panels, Product, blocked};
 use super::fast::{self, Convolution};
 use super::lanes::Vector;
+use super::picked::{self, Picked};
 use super::skinny::{self, FewRows};
 
 /// 16 words of 32 bits or 8 of 64.
@@ -17,6 +18,7 @@ struct Zmm<W>(__m512i, PhantomData<W>);
 impl<W: Word> Vector for Zmm<W> {
     type Word = W;
     const LANES: usize = 512 / W::BITS as usize;
+    type Mask = u16;
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -94,6 +96,22 @@ impl<W: Word> Vector for Zmm<W> {
         let product = unsafe { if W::BITS == 32 { _mm512_mullo_epi32(x.0, y.0) } else { multiply_64(x.0, y.0) } };
         // SAFETY: as above.
         unsafe { self.add(Zmm(product, PhantomData)) }
+    }
+    #[inline(always)]
+    unsafe fn mask(bits: u16) -> u16 {
+        bits
+    }
+    #[inline(always)]
+    unsafe fn add_where(self, mask: u16, x: Self) -> Self {
+        // SAFETY: the caller has AVX-512.
+        let sum = unsafe {
+            if W::BITS == 32 {
+                _mm512_mask_add_epi32(self.0, mask, self.0, x.0)
+            } else {
+                _mm512_mask_add_epi64(self.0, mask as u8, self.0, x.0)
+            }
+        };
+        Zmm(sum, PhantomData)
     }
     #[inline(always)]
     unsafe fn mul_add_two(sums: [Self; 2], x: [Self; 2], y: [Self; 2]) -> [Self; 2] {
@@ -200,6 +218,16 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
 pub(super) unsafe fn convolve<W: Word>(convolution: &Convolution<'_, W>, out: &mut [W]) {
     // SAFETY: as the caller promises.
     unsafe { fast::convolve::<Zmm<W>, 8, 2>(convolution, out) }
+}
+
+/// Sums of picked words.
+///
+/// # Safety
+/// The processor has AVX-512 F, BW, DQ and VL, and `picked` fits.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn add_picked<W: Word>(picked: &Picked<'_, W>, rows: usize, out: &mut [W]) {
+    // SAFETY: as the caller promises.
+    unsafe { picked::add::<Zmm<W>, 8, 3>(picked, rows, out) }
 }
 
 /// The product of few rows.

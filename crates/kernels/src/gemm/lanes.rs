@@ -6,8 +6,10 @@ use covey_ring::Word;
 pub(super) trait Vector: Copy {
     /// The element.
     type Word: Word;
-    /// Elements in one vector.
+    /// Elements in one vector, at most 16.
     const LANES: usize;
+    /// Which lanes.
+    type Mask: Copy;
 
     /// All zero.
     ///
@@ -47,6 +49,10 @@ pub(super) trait Vector: Copy {
         // SAFETY: as the caller promises.
         unsafe { [sums[0].mul_add(x[0], y[0]), sums[1].mul_add(x[1], y[1])] }
     }
+    /// The lanes whose bit is set; lane 0 has the lowest bit.
+    unsafe fn mask(bits: u16) -> Self::Mask;
+    /// `self + x` in the lanes of `mask`, `self` in the others.
+    unsafe fn add_where(self, mask: Self::Mask, x: Self) -> Self;
     /// The words from `from` in steps of `count`, which is 3 or 4: from the first, from the second, and so on.
     ///
     /// # Safety

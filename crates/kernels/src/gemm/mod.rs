@@ -2,7 +2,7 @@
 //!
 //! Three shapes for vectors, one text each, generic over the vector: `blocked` packs panels and keeps a register block of
 //! `c` (many rows and columns); `skinny` reads the larger operand once, as it lies (few rows or few columns). `fast` makes
-//! convolutions of such products, fewer of them than taps. Where the processor has tiles, `amx` takes every product that fills them.
+//! convolutions of such products, fewer of them than taps. `picked` multiplies with zeros and ones. Where the processor has tiles, `amx` takes every product that fills them.
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 pub(crate) mod amx;
@@ -13,6 +13,7 @@ mod avx512;
 mod blocked;
 pub(crate) mod fast;
 mod lanes;
+mod picked;
 mod portable;
 mod skinny;
 
@@ -24,6 +25,7 @@ use crate::{dispatch, threads};
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 pub(crate) use amx::permitted as tiles_permitted;
 pub(crate) use blocked::{Columns, Matrix, Panels, Product, transpose};
+pub(crate) use picked::{BITS_PAST, Picked, Run, WINDOW};
 use skinny::FEW_COLUMNS;
 pub(crate) use skinny::{FEW_ROWS, FewRows};
 
@@ -173,5 +175,23 @@ pub(crate) fn few_rows<W: Word>(operands: &FewRows<'_, W>, c: &mut [W]) {
         // SAFETY: the processor has it.
         dispatch::Isa::Avx2 => unsafe { avx2::few_rows(operands, c) },
         _ => portable::few_rows(operands, c),
+    }
+}
+
+/// Adds the sums of `rows` rows to `out`, for each row [`WINDOW`] sums of each window, with vectors.
+///
+/// # Panics
+/// If sizes do not match.
+pub(crate) fn add_picked<W: Word>(picked: &Picked<'_, W>, rows: usize, out: &mut [W]) {
+    assert!(picked.fits(rows), "picked words: sizes do not match");
+    match dispatch::isa() {
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it; sizes are checked above.
+        dispatch::Isa::Avx512 => unsafe { avx512::add_picked(picked, rows, out) },
+        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+        // SAFETY: the processor has it; sizes are checked above.
+        dispatch::Isa::Avx2 => unsafe { avx2::add_picked(picked, rows, out) },
+        // SAFETY: sizes are checked above.
+        _ => unsafe { portable::add_picked(picked, rows, out) },
     }
 }

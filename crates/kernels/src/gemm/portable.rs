@@ -5,6 +5,7 @@ use covey_ring::Word;
 use super::blocked::{Panels, Product, blocked};
 use super::fast::{self, Convolution};
 use super::lanes::Vector;
+use super::picked::{self, Picked};
 use super::skinny::{self, FewRows};
 
 /// `N` words.
@@ -14,6 +15,8 @@ struct Array<W, const N: usize>([W; N]);
 impl<W: Word, const N: usize> Vector for Array<W, N> {
     type Word = W;
     const LANES: usize = N;
+    /// All bits of the lanes.
+    type Mask = [W; N];
 
     #[inline(always)]
     unsafe fn zero() -> Self {
@@ -54,6 +57,17 @@ impl<W: Word, const N: usize> Vector for Array<W, N> {
         }
         self
     }
+    #[inline(always)]
+    unsafe fn mask(bits: u16) -> [W; N] {
+        std::array::from_fn(|lane| W::ZERO.sub(W::from_u64(u64::from(bits >> lane & 1))))
+    }
+    #[inline(always)]
+    unsafe fn add_where(mut self, mask: [W; N], x: Self) -> Self {
+        for lane in 0..N {
+            self.0[lane] = self.0[lane].add(x.0[lane] & mask[lane]);
+        }
+        self
+    }
 }
 
 /// The product by columns: few or many. Vectors of 16 bytes suit the baselines of x86-64 and AArch64.
@@ -81,6 +95,21 @@ pub(super) fn convolve<W: Word>(convolution: &Convolution<'_, W>, out: &mut [W])
             fast::convolve::<Array<W, 4>, 4, 2>(convolution, out)
         } else {
             fast::convolve::<Array<W, 2>, 4, 2>(convolution, out)
+        }
+    }
+}
+
+/// Sums of picked words.
+///
+/// # Safety
+/// `picked` fits.
+pub(super) unsafe fn add_picked<W: Word>(picked: &Picked<'_, W>, rows: usize, out: &mut [W]) {
+    // SAFETY: arrays need no instruction set.
+    unsafe {
+        if W::BITS == 32 {
+            picked::add::<Array<W, 4>, 4, 2>(picked, rows, out)
+        } else {
+            picked::add::<Array<W, 2>, 4, 2>(picked, rows, out)
         }
     }
 }

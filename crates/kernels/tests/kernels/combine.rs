@@ -77,36 +77,35 @@ fn sizes_of_networks() {
     }
 }
 
-/// The bytes themselves: an output that is 1 at one position has that position's bytes for combinations.
+/// The bits themselves: an output that is 1 at one position has that position's bits for combinations.
 #[test]
-fn every_position_has_its_bytes() {
+fn every_position_has_its_bits() {
     let narrow = ConvGeometry { pads: [1, 2, 0, 1], strides: [2, 1], ..square((2, 1), 7, 3, 1, 1) }.checked().unwrap();
     let wide = ConvGeometry { input: [5, 34], strides: [1, 2], ..narrow }.checked().unwrap();
     // Room for 3 x 8 positions and for 7 x 7 inputs, of which every other row; and for 4 x 18 and for 5 x 34, of which every other column.
-    bytes_of_positions(&narrow, [4, 8], |combination| [0, combination]);
-    bytes_of_positions(&wide, [5, 18], |combination| [combination / 8, combination % 8]);
+    bits_of_positions(&narrow, [4, 8], |combination| [0, combination]);
+    bits_of_positions(&wide, [5, 18], |combination| [combination / 12, combination % 12]);
 }
 
-/// Combinations of `g` lie on a grid of the size `grid`, and combination i takes the byte so many rows and columns ahead as `shift(i)` says.
-fn bytes_of_positions(g: &ConvGeometry, grid: [usize; 2], shift: impl Fn(usize) -> [usize; 2]) {
+/// Combinations of `g` lie on a grid of the size `grid`, and combination i takes the bit so many rows and columns ahead as `shift(i)` says.
+fn bits_of_positions(g: &ConvGeometry, grid: [usize; 2], shift: impl Fn(usize) -> [usize; 2]) {
     let (batch, positions, [height, width]) = (2, g.output_len(), g.output());
     let shifts: Vec<usize> = (0..COUNT).map(&shift).map(|[rows, columns]| rows * grid[1] + columns).collect();
     assert!(shifts.is_sorted_by(|one, next| one < next), "combinations are independent if their shifts differ");
-    let len = (batch * grid[0] * grid[1] + shifts[COUNT - 1]).next_multiple_of(4);
-    assert_eq!((height * width, Positions::drawn(g, batch)), (positions, len));
-    let drawn = words::<u32>(len / 4, 3);
-    let all: Vec<u8> = drawn.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let bytes = |at: usize| {
+    let words_drawn = (batch * grid[0] * grid[1] + shifts[COUNT - 1]).div_ceil(32);
+    assert_eq!((height * width, Positions::drawn(g, batch)), (positions, 4 * words_drawn));
+    let drawn = words::<u32>(words_drawn, 3);
+    let bits = |at: usize| {
         let (image, row, column) = (at / positions, at % positions / width, at % width);
         let place = (image * grid[0] + row) * grid[1] + column;
-        shifts.iter().map(|shift| u32::from(all[place + shift])).collect::<Vec<u32>>()
+        shifts.iter().map(|shift| place + shift).map(|bit| drawn[bit / 32] >> (bit % 32) & 1).collect::<Vec<u32>>()
     };
     each_isa(|_| {
         let combinations = Positions::new(g, batch, |out| out.copy_from_slice(&drawn));
         for at in 0..batch * positions {
             let mut y = vec![0u32; batch * positions];
             y[at] = 1;
-            assert_eq!(of_outputs(&combinations, g, batch, 1 << 10, &y), bytes(at), "position {at}");
+            assert_eq!(of_outputs(&combinations, g, batch, 1 << 10, &y), bits(at), "position {at}");
         }
         // A patch is combined as its elements are.
         let x: Vec<u32> = words(batch * g.input_len(), 4);
@@ -114,14 +113,14 @@ fn bytes_of_positions(g: &ConvGeometry, grid: [usize; 2], shift: impl Fn(usize) 
         for image in 0..batch {
             let mut patches = vec![0u32; g.weights_len() * positions];
             im2col(g, 0, &x[image * g.input_len()..][..g.input_len()], &mut patches);
-            let bytes: Vec<u32> = (0..positions).flat_map(|at| bytes(image * positions + at)).collect();
-            gemm(g.weights_len(), COUNT, positions, &patches, &bytes, &mut expected);
+            let bits: Vec<u32> = (0..positions).flat_map(|at| bits(image * positions + at)).collect();
+            gemm(g.weights_len(), COUNT, positions, &patches, &bits, &mut expected);
         }
         assert!(combinations.of_inputs(&x) == expected);
     });
 }
 
-/// By lowest bits: whatever the difference, exactly one in 2^FIRST of all bytes that there may be shows the first combinations none.
+/// By lowest bits: whatever the difference, exactly one in 2^FIRST of all bits that there may be shows the first combinations none.
 #[test]
 fn a_difference_is_missed_as_often_as_bits_say() {
     const FIRST: usize = 4;
@@ -131,9 +130,7 @@ fn a_difference_is_missed_as_often_as_bits_say() {
         .map(|draw| {
             Positions::new(&g, 1, |out| {
                 for (number, word) in out.iter_mut().enumerate() {
-                    let bytes =
-                        [0, 1, 2, 3].map(|byte| (draw.checked_shr((4 * number + byte) as u32).unwrap_or(0) & 1) as u8);
-                    *word = u32::from_le_bytes(bytes);
+                    *word = draw.checked_shr(32 * number as u32).unwrap_or(0) as u32;
                 }
             })
         })

@@ -17,10 +17,10 @@
 //! nothing of B, and whether it is found tells it no more than that; so one B serves as long as the keys do.
 //! The same B serves all columns of parts that a tensor is cut into; e·B is summed over them.
 //!
-//! Of a convolution the positions are combined as well, by bytes A from the same keys: message for message a square of A·m·B is
-//! verified. As A·(X·l1')·B = (A·X)·(l1'·B), that takes a product with one limb in place of one with all of them, and no more after
-//! it (`covey_kernels::Positions`). A difference that B leaves passes A with chance 2^-[`COLUMNS`] again: an odd number of bytes' lowest
-//! bits decides each combination of it.
+//! Of a convolution the positions are combined as well, by bits A from the same keys: message for message a square of A·m·B is
+//! verified. As A·(X·l1')·B = (A·X)·(l1'·B), that takes sums of the words whose bit is set in place of a product, and no more after
+//! it (`covey_kernels::Positions`). A difference that B leaves passes A with chance 2^-[`COLUMNS`] again: what its lowest set bits sum up to
+//! is random for each combination.
 
 use covey_kernels::{Buffer, Chunk, ConvGeometry, LinearWeight, Part, Positions, elementwise, gemm};
 use covey_ring::Word;
@@ -55,7 +55,7 @@ fn pays(rows: usize, inner: usize, columns: usize, uses: usize) -> bool {
     factors + messages < 6 * n * k * m
 }
 
-/// The same of a convolution, of whose products of words with bytes only four of ten limb products are left.
+/// The same of a convolution. Its products with bits count as four of ten limb products, as they are where the processor has tiles.
 fn pays_for_positions(places: usize, conv: &ConvGeometry) -> bool {
     let (depth, sums) = (conv.weights_len() / conv.out_channels, conv.in_channels * Positions::sums(conv));
     let [n, k, m, uses, narrow] = [places, depth, conv.out_channels, USES, COLUMNS].map(|size| size as u128);

@@ -1,19 +1,20 @@
 //! Random combinations of a convolution's output positions.
 //!
-//! With P the patches of the input, a column for each output position, the output is W·P. For bytes A, a row for each position, the
+//! With P the patches of the input, a column for each output position, the output is W·P. For bits A, a row for each position, the
 //! combinations of an output are `output · A`, those of an input `P · A`, and the first are W times the second: a check of the whole
 //! output takes as many products as a few positions do.
 //!
 //! Positions are counted on a grid that has room for the output and for every phase of the input, the rows and columns that are equal
 //! modulo the strides. What a kernel element reads then lies at a fixed distance from the position.
 //!
-//! A is a Toeplitz matrix (Mansour, Nisan, Tiwari: The computational complexity of universal hashing, 1993): combination i takes byte
+//! A is a Toeplitz matrix (Mansour, Nisan, Tiwari: The computational complexity of universal hashing, 1993): combination i takes bit
 //! s[p + f_i] of place p, for random s and different shifts f_i. For lowest bits, words modulo 2, it takes any vector but 0 to 0 with
-//! chance 2^-COUNT: at the last place that is not 0, each combination has a byte that those of smaller shifts have not. An element that
+//! chance 2^-COUNT: at the last place that is not 0, each combination has a bit that those of smaller shifts have not. An element that
 //! reads a ahead takes the sum over q = p + a of s[q + f_i - a] times what lies at q. Elements share the sums of equal f_i - a, so that
-//! a kernel of 3 x 3 takes 80 of them and not 9 · 48. Next to padding not all elements read: such regions are summed by themselves.
+//! a kernel of 3 x 3 takes 84 of them and not 9 · 48. Next to padding not all elements read: such regions are summed by themselves.
 
-mod bytes;
+#[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+mod tiles;
 
 use std::ops::Range;
 
@@ -23,17 +24,14 @@ use super::Chunk;
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 use crate::dispatch::{Isa, level};
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-use crate::gemm::amx::{Session, combine};
-use crate::gemm::{Sizes, add_product};
-use crate::{Buffer, ConvGeometry, threads};
-use bytes::Right;
+use crate::gemm::amx::Session;
+use crate::gemm::{BITS_PAST, Picked, Run, WINDOW, add_picked};
+use crate::{ConvGeometry, threads};
 
-/// Rows computed at once: those of a tile, or enough to pay for packing what they are multiplied with.
-fn rows_at_once() -> usize {
-    if has_tiles() { 16 } else { 64 }
-}
+/// Threads take a multiple of so many rows, those of a tile.
+const ROWS: usize = 16;
 
-/// Places of the grid combined at once, at most: their bytes stay in a second-level cache, and their sums fit 32 bits.
+/// Places of the grid combined at once, at most: what a block of rows has there stays in a first-level cache, and sums of tiles fit 32 bits.
 const PLACES: usize = 512;
 /// Tiles take a multiple of so many.
 const STEP: usize = 64;
@@ -49,8 +47,8 @@ pub struct Positions {
     grid: [usize; 2],
     /// By combination.
     shifts: Vec<usize>,
-    /// Combination i takes byte `place + shifts[i]`.
-    bytes: Vec<u8>,
+    /// Combination i takes bit `place + shifts[i]`: bit `n` is bit `n % 8` of byte `n / 8`.
+    bits: Vec<u8>,
 }
 
 /// How much further than a position an element of the kernel reads, along one axis.
@@ -80,16 +78,42 @@ struct Region {
     differences: Vec<isize>,
 }
 
-/// Places after one another, and where the words there lie.
-struct Run {
-    place: usize,
-    word: usize,
+/// The sums of a region's rows, one for each difference and some of no use.
+struct Sums {
+    /// The differences from which sums are computed together, unless there are tiles.
+    windows: Vec<isize>,
+    /// By difference, the sum's number in a row.
+    numbers: Vec<usize>,
+    /// Sums of a row.
     len: usize,
 }
 
-/// Shifts of a grid of `width` columns: a block of rows and columns, or all next to each other where that is as good.
+impl Sums {
+    fn new(differences: &[isize]) -> Self {
+        let (mut windows, mut numbers) = (Vec::<isize>::new(), Vec::new());
+        for &difference in differences {
+            let has = |first: &isize| difference < first + WINDOW as isize;
+            if !windows.last().is_some_and(has) {
+                windows.push(difference);
+            }
+            let first = windows[windows.len() - 1];
+            numbers.push((windows.len() - 1) * WINDOW + (difference - first) as usize);
+        }
+        let len = windows.len() * WINDOW;
+        Sums { windows, numbers, len }
+    }
+
+    /// Tiles take all combinations at once, of whatever differences.
+    fn of_tiles(differences: &[isize]) -> Self {
+        let count = differences.len();
+        Sums { windows: Vec::new(), numbers: (0..count).collect(), len: count.next_multiple_of(Positions::COUNT) }
+    }
+}
+
+/// Shifts of a grid of `width` columns: a block of rows and columns, or all next to each other where that is as good. Three elements of a
+/// kernel's row take sums of two more columns, which one vector has.
 fn shifts(width: usize) -> impl Iterator<Item = usize> {
-    let columns = if width < 16 { Positions::COUNT } else { 8 };
+    let columns = if width < 16 { Positions::COUNT } else { 12 };
     (0..Positions::COUNT).map(move |combination| combination / columns * width + combination % columns)
 }
 
@@ -150,18 +174,20 @@ impl Positions {
         assert_eq!(geometry.groups, 1, "combinations of positions");
         let mut words = vec![0; Self::drawn(geometry, batch) / 4];
         fill(&mut words);
-        let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let past = [0; (WINDOW + BITS_PAST) / 8];
+        let bits = words.iter().flat_map(|word| word.to_le_bytes()).chain(past).collect();
         let grid = geometry.grid();
-        Positions { geometry: *geometry, batch, grid, shifts: shifts(grid[1]).collect(), bytes }
+        Positions { geometry: *geometry, batch, grid, shifts: shifts(grid[1]).collect(), bits }
     }
 
     /// How many combinations.
     pub const COUNT: usize = 48;
 
-    /// Random bytes that combinations of `batch` images are made of, as whole words.
+    /// Random bytes whose bits combinations of `batch` images are made of, as whole words.
     pub fn drawn(geometry: &ConvGeometry, batch: usize) -> usize {
         let [height, width] = geometry.grid();
-        (batch * height * width + shifts(width).max().unwrap_or(0)).next_multiple_of(4)
+        let bits = batch * height * width + shifts(width).max().unwrap_or(0);
+        bits.div_ceil(32) * 4
     }
 
     /// Sums over the positions that combinations of an input take, for each of its channels.
@@ -249,10 +275,10 @@ impl Positions {
     /// Adds combinations of `rows` rows to `out`, `[rows, kernel elements, COUNT]`, on all threads. A row's words lie `apart` words behind
     /// those of the row before.
     fn add<W: Word>(&self, regions: &[Region], words: &[W], apart: usize, rows: usize, out: &mut [W]) {
-        let (at_once, of_row) = (rows_at_once(), out.len() / rows);
+        let of_row = out.len() / rows;
         let products: usize = regions.iter().map(|region| region.places() * region.differences.len() * rows).sum();
-        let parts = threads::in_use().min(rows.div_ceil(at_once)).min(products / PART).max(1);
-        let rows = rows.div_ceil(parts).next_multiple_of(at_once);
+        let parts = threads::in_use().min(rows.div_ceil(ROWS)).min(products / PART).max(1);
+        let rows = rows.div_ceil(parts).next_multiple_of(ROWS);
         threads::each(out.chunks_mut(rows * of_row).enumerate().collect(), |(part, out)| {
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
             // SAFETY: tiles are in use only where they are permitted; nothing called below opens another session where they are.
@@ -264,27 +290,28 @@ impl Positions {
 
     /// [`Positions::add`] of one region, on this thread.
     fn add_region<W: Word>(&self, region: &Region, words: &[W], apart: usize, of_row: usize, out: &mut [W]) {
-        let (rows, at_once, count) = (out.len() / of_row, rows_at_once(), region.differences.len());
-        // Tiles take all combinations at once.
-        let columns = if has_tiles() { count.next_multiple_of(Self::COUNT) } else { count };
-        let mut sums = vec![W::ZERO; rows * columns];
+        let rows = out.len() / of_row;
+        let differences = &region.differences[..];
+        let Sums { windows, numbers, len } =
+            if has_tiles() { Sums::of_tiles(differences) } else { Sums::new(differences) };
+        let mut sums = vec![W::ZERO; rows * len];
         for runs in region.parts() {
-            let right = Right::new(&self.bytes, &runs, &region.differences);
-            let mut left = Left::new(right.places);
-            for (block, sums) in sums.chunks_mut(at_once * columns).enumerate() {
-                left.fill(sums.len() / columns, |row, out| {
-                    let words = &words[(block * at_once + row) * apart..];
-                    gather(words, &runs, region.step, out);
-                });
-                left.combine(&right, columns, sums);
+            let picked = Picked { words, apart, runs: &runs, step: region.step, bits: &self.bits, windows: &windows };
+            #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
+            if has_tiles() {
+                // SAFETY: `add` has a session alive.
+                unsafe { tiles::add(&picked, differences, rows, &mut sums) };
+                continue;
             }
+            add_picked(&picked, rows, &mut sums);
         }
         for tap in &region.taps {
             let at = |&shift: &usize| region.differences.binary_search(&(shift as isize - tap.ahead));
-            let places: Vec<usize> = self.shifts.iter().map(|shift| at(shift).expect("a sum for each")).collect();
-            for (out, sums) in out.chunks_exact_mut(of_row).zip(sums.chunks_exact(columns)) {
+            let numbers: Vec<usize> =
+                self.shifts.iter().map(|shift| numbers[at(shift).expect("a sum for each")]).collect();
+            for (out, sums) in out.chunks_exact_mut(of_row).zip(sums.chunks_exact(len)) {
                 let out = &mut out[tap.number * Self::COUNT..][..Self::COUNT];
-                out.iter_mut().zip(&places).for_each(|(out, &place)| *out = out.add(sums[place]));
+                out.iter_mut().zip(&numbers).for_each(|(out, &number)| *out = out.add(sums[number]));
             }
         }
     }
@@ -337,73 +364,9 @@ fn taps<'a>(
     rows.into_iter().filter(|reach| reach.phase == phase[0]).flat_map(of_row).collect()
 }
 
-/// The words of runs.
-fn gather<W: Word>(words: &[W], runs: &[Run], step: usize, mut out: &mut [W]) {
-    for run in runs {
-        let (part, rest) = out.split_at_mut(run.len);
-        if step == 1 {
-            part.copy_from_slice(&words[run.word..run.word + run.len]);
-        } else {
-            part.iter_mut().zip(words[run.word..].iter().step_by(step)).for_each(|(out, word)| *out = *word);
-        }
-        out = rest;
-    }
-}
-
 fn has_tiles() -> bool {
     #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
     return level() == Isa::Amx;
     #[cfg(not(all(target_arch = "x86_64", not(feature = "portable-only"))))]
     return false;
-}
-
-/// Rows of words over some places.
-struct Left<W> {
-    words: Buffer<W>,
-    /// In limbs, where the processor has tiles.
-    #[cfg_attr(any(not(target_arch = "x86_64"), feature = "portable-only"), allow(dead_code))]
-    limbs: Buffer<W>,
-    places: usize,
-    stride: usize,
-}
-
-impl<W: Word> Left<W> {
-    fn new(places: usize) -> Self {
-        // An odd number of cache lines, or the rows would share few sets of the first-level cache.
-        let stride = (places.div_ceil(STEP) | 1) * STEP;
-        let len = rows_at_once() * stride;
-        let limbs = if has_tiles() { Buffer::stale(len) } else { Buffer::new() };
-        Left { words: Buffer::stale(len), limbs, places, stride }
-    }
-
-    /// Writes `rows` rows; what is left in the others is of no use.
-    fn fill(&mut self, rows: usize, fill: impl Fn(usize, &mut [W])) {
-        for (row, words) in self.words.chunks_exact_mut(self.stride).take(rows).enumerate() {
-            let (words, rest) = words.split_at_mut(self.places);
-            fill(row, words);
-            rest.fill(W::ZERO);
-        }
-        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-        if has_tiles() {
-            // SAFETY: a processor with tiles has these vectors.
-            unsafe { combine::cut(&self.words, &mut self.limbs) };
-        }
-    }
-
-    /// Adds to `out`, rows of `columns` words, the first rows times the bytes.
-    fn combine(&self, right: &Right<W>, columns: usize, out: &mut [W]) {
-        let rows = out.len() / columns;
-        #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
-        if has_tiles() {
-            let depth = self.places.next_multiple_of(STEP);
-            for (group, quads) in right.quads.chunks_exact(depth / 4 * Positions::COUNT).enumerate() {
-                let out = &mut out[group * Positions::COUNT..];
-                // SAFETY: `add` has a session alive.
-                unsafe { combine::combine(&self.limbs, 0, quads, depth, (rows, columns), out) };
-            }
-            return;
-        }
-        let sizes = Sizes { m: rows, n: columns, k: self.places, a: self.stride, b: columns, c: columns };
-        add_product(sizes, &[&self.words], &[&right.words], out);
-    }
 }
