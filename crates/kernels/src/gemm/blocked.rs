@@ -130,7 +130,7 @@ pub(crate) struct Product<'a, W, B> {
     pub(crate) columns: Columns,
 }
 
-/// Rows of `b` in a panel. What `c` is read and written for each panel counts for more than that a panel leaves a first-level cache of
+/// Rows of `b` in a panel. Deep panels read and write `c` less often. That counts for more than panels that fit a first-level cache of
 /// 32 KiB: the second-level cache is fast enough.
 const DEPTH: usize = 256;
 /// Bytes of packed panels held at once, within a second-level cache.

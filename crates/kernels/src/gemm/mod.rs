@@ -2,7 +2,8 @@
 //!
 //! Three shapes for vectors, one text each, generic over the vector: `blocked` packs panels and keeps a register block of
 //! `c` (many rows and columns); `skinny` reads the larger operand once, as it lies (few rows or few columns). `fast` makes
-//! convolutions of such products, fewer of them than taps. `picked` multiplies with zeros and ones. Where the processor has tiles, `amx` takes every product that fills them.
+//! convolutions of such products, fewer of them than taps. `picked` multiplies with zeros and ones. Where the processor has tiles,
+//! `amx` takes every product that fills them.
 
 #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]
 pub(crate) mod amx;

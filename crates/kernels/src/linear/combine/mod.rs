@@ -309,9 +309,14 @@ impl Positions {
             let at = |&shift: &usize| region.differences.binary_search(&(shift as isize - tap.ahead));
             let numbers: Vec<usize> =
                 self.shifts.iter().map(|shift| numbers[at(shift).expect("a sum for each")]).collect();
+            let strips: Vec<&[usize]> = numbers.chunk_by(|one, next| one + 1 == *next).collect();
             for (out, sums) in out.chunks_exact_mut(of_row).zip(sums.chunks_exact(len)) {
-                let out = &mut out[tap.number * Self::COUNT..][..Self::COUNT];
-                out.iter_mut().zip(&numbers).for_each(|(out, &number)| *out = out.add(sums[number]));
+                let mut out = &mut out[tap.number * Self::COUNT..][..Self::COUNT];
+                for strip in &strips {
+                    let (those, rest) = out.split_at_mut(strip.len());
+                    those.iter_mut().zip(&sums[strip[0]..]).for_each(|(out, &sum)| *out = out.add(sum));
+                    out = rest;
+                }
             }
         }
     }
