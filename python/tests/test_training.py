@@ -19,6 +19,7 @@ import builders
 import covey
 from command import Command
 from covey.clear import ClearSession
+from covey.cli.train import _show
 from covey.client import Session
 from covey.model import load
 from covey.parties import Parties
@@ -26,6 +27,7 @@ from covey.training import job as job_module
 from covey.training.calibration import rehearse
 from covey.training.job import forms
 from covey.training.minibatches import Arrays, Form, read, shuffled
+from covey.training.trainer import Epoch
 
 BATCH, CLASSES = 4, 3
 Data = tuple[np.ndarray, np.ndarray]
@@ -422,6 +424,20 @@ def test_the_command_trains_and_writes_the_model(tmp_path: Path, command: Comman
     assert "leaves out" not in shown.err
     others = command.succeeds(*asked[:-2], "--batch", "9")  # the last of an option counts
     assert f"each epoch leaves out {len(x) % 9} samples, which fill no minibatch of 9" in others.err
+
+
+def test_a_narrow_terminal_breaks_an_epoch_between_its_parts(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    epoch = Epoch(loss=0.5, right=3, labels=4, steps=20, seconds=2.0, bytes=4_040_000, rounds=9, number=1, taken=20)
+    line = "epoch 1  loss 0.5000  75.0% right  20 steps, 0.1 s and 202 kB each"
+    _show(epoch, as_json=False)
+    assert capfd.readouterr().out == line + "\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")  # stdout counts as a terminal
+    for columns, shown in ((len(line), [line]), (60, [line[:33], line[33:]])):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        _show(epoch, as_json=False)
+        assert capfd.readouterr().out.splitlines() == shown
 
 
 def test_a_compiled_job_is_trained_by_parties_elsewhere(tmp_path: Path, command: Command, parties: Parties) -> None:

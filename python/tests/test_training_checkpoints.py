@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -267,10 +268,13 @@ def test_the_command_continues_and_tells_of_mistakes(
     assert f"'{run}' is an older copy: the losses of 10 steps are not in it" in older.err
     losses = json.loads(run.read_text(), parse_constant=pytest.fail)["losses"]
     assert losses[:10] == [None] * 10 and losses[10:] == due[0][10:]
-    again = command.succeeds(*asked, "--epochs", EPOCHS, "--out", out)
-    assert "step 20 is the latest checkpoint" in again.err and "epoch" not in again.out
-    assert f"no step of {EPOCHS} epoch(s) is left" in again.err
     assert "is left" not in older.err
+    # A run that is complete tells its last epoch again.
+    (last,) = map(json.loads, command.succeeds(*asked, "--epochs", EPOCHS, "--json").out.splitlines())
+    assert (last["number"], last["steps"], last["taken"], last["losses"]) == (EPOCHS, 10, 0, due[0][10:])
+    again = command.succeeds(*asked, "--epochs", EPOCHS, "--out", out)
+    assert f"no step of {EPOCHS} epoch(s) is left" in again.err and "step 20 is the latest checkpoint" in again.err
+    assert re.fullmatch(r"epoch 2  loss \d\.\d{4}  \d+\.\d% right  10 steps \(0 of them now\)\n", again.out)
     with np.load(out) as found:
         for name, array in due[1].items():
             np.testing.assert_array_equal(found[name], array.astype(np.float32))

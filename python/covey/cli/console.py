@@ -26,6 +26,7 @@ __all__ = [
     "profile_table",
     "progress",
     "say",
+    "say_parts",
     "table",
     "waiting",
     "warn",
@@ -50,6 +51,18 @@ def say(text: str) -> None:
     """One line of a result, as it is."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def say_parts(*parts: str) -> None:
+    """One line of a result; a terminal that is narrower shows it on several, which break between parts."""
+    console = out()
+    line = parts[0]
+    for part in parts[1:]:
+        if console.is_terminal and len(line) + len(part) + 2 > console.width:
+            say(line)
+            line = ""
+        line += "  " + part
+    say(line)
 
 
 def note(text: str) -> None:

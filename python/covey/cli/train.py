@@ -274,14 +274,15 @@ def train(
                     console.note(
                         f"'{checkpoints}' is an older copy: the losses of {trainer.lacking} steps are not in it"
                     )
-                before = len(shown)
                 for epoch in running:
+                    if not epoch.taken:
+                        console.note(f"no step of {epochs} epoch(s) is left")
+                    if shown and shown[-1].number == epoch.number:
+                        continue  # an attempt before this one showed it
                     _show(epoch, as_json)
                     shown.append(epoch)
                     if plot is not None and epoch.loss is not None:
                         draw_training(shown, f"{loaded.program.name} on {kind}").save(plot)
-                if len(shown) == before:
-                    console.note(f"no step of {epochs} epoch(s) is left")
             if serving is not None:
                 version = trainer.serve()
                 console.note(
@@ -364,10 +365,12 @@ def _show(epoch: Epoch, as_json: bool) -> None:
     if as_json:
         console.say(json.dumps({**asdict(epoch), "accuracy": epoch.accuracy}))
         return
-    loss = "" if epoch.loss is None else f"loss {epoch.loss:.4f}  "
-    right = "" if epoch.accuracy is None else f"{epoch.accuracy:.1%} right  "
-    now = "" if epoch.taken == epoch.steps else f" ({epoch.taken} of them now)"
-    console.say(
-        f"epoch {epoch.number}  {loss}{right}{epoch.steps} steps{now}, "
-        f"{console.duration(epoch.seconds / epoch.taken)} and {console.amount(epoch.bytes / epoch.taken)} each"
-    )
+    steps = f"{epoch.steps} steps"
+    if epoch.taken < epoch.steps:
+        steps += f" ({epoch.taken} of them now)"
+    if epoch.taken:
+        seconds, sent = epoch.seconds / epoch.taken, epoch.bytes / epoch.taken
+        steps += f", {console.duration(seconds)} and {console.amount(sent)} each"
+    loss = [] if epoch.loss is None else [f"loss {epoch.loss:.4f}"]
+    right = [] if epoch.accuracy is None else [f"{epoch.accuracy:.1%} right"]
+    console.say_parts(f"epoch {epoch.number}", *loss, *right, steps)

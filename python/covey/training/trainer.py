@@ -194,7 +194,8 @@ class Trainer:
         `data` and `labels` are of this process, or `data` is `covey.SharedData`: rows that the parties keep. Samples
         that fill no minibatch are left out of an epoch, others in each. `progress` is told the steps done, all steps
         and the last loss. Of a run with checkpoints `epochs` are those of the whole run: it continues where it is, and
-        an epoch's losses are those of all its steps, its time, bytes and rounds those of the steps taken now.
+        an epoch's losses are those of all its steps, its time, bytes and rounds those of the steps taken now. The last
+        epoch is given also where all its steps were taken before.
         """
         check_epochs(epochs)
         check_seed(seed)
@@ -217,7 +218,7 @@ class Trainer:
         batches = len(records) // self.batch
         for number in range(1, epochs + 1):
             done = min(max(self._taken - (number - 1) * batches, 0), batches) if self._run is not None else 0
-            if done == batches:
+            if done == batches and number < epochs:
                 continue
             start = time.perf_counter()
             parts: list[Steps] = []
