@@ -198,28 +198,27 @@ def _attend(torch: Any, query: Any, keys: Any, values: Any, hidden: Any, factor:
 
 def _gpt2(torch: Any, model: Any, sequence: int) -> tuple[Any, list[Any], Any]:
     config, body = model.config, model.transformer
-    if getattr(config, "scale_attn_by_inverse_layer_idx", False) or not config.scale_attn_weights:
-        raise ModelError(
-            "this GPT-2 scales its attention by layers or not at all: use one that scales by the head size"
-        )
     heads = config.num_attention_heads
+    scale = (config.hidden_size // heads) ** -0.5 if config.scale_attn_weights else 1.0
     places = body.wpe.weight[:sequence].detach().clone()
 
     def embed(ids: Any, positions: Any) -> tuple[Any, Any]:
         return body.wte(ids) + torch.nn.functional.embedding(positions, places), None
 
-    def layer(block: Any) -> Any:
+    def layer(block: Any, factor: float) -> Any:
         def run(x: Any, _: Any, hidden: Any, keys: Any, values: Any) -> tuple[Any, Any, Any]:
             query, key, value = block.attn.c_attn(block.ln_1(x)).split(config.hidden_size, dim=2)
             query, key, value = (_heads(part, heads) for part in (query, key, value))
             keys, values = torch.cat([keys, key], dim=2), torch.cat([values, value], dim=2)
-            mixed = _attend(torch, query, keys, values, hidden, query.shape[-1] ** -0.5)
+            mixed = _attend(torch, query, keys, values, hidden, factor)
             x = x + block.attn.c_proj(mixed)
             return x + block.mlp(block.ln_2(x)), keys, values
 
         return run
 
-    return embed, [layer(block) for block in body.h], lambda x: model.lm_head(body.ln_f(x))
+    inverse = config.scale_attn_by_inverse_layer_idx
+    layers = [layer(block, scale / (index + 1 if inverse else 1)) for index, block in enumerate(body.h)]
+    return embed, layers, lambda x: model.lm_head(body.ln_f(x))
 
 
 def _llama(torch: Any, model: Any, sequence: int) -> tuple[Any, list[Any], Any]:

@@ -87,9 +87,16 @@ def small() -> Model:
     return load(steps(gpt2()))
 
 
-@pytest.mark.parametrize("kind", ["gpt2", *decoders.LLAMA_LIKE])
+GPT2 = {
+    "gpt2": {},
+    "gpt2 that divides attention by layers": {"scale_attn_by_inverse_layer_idx": True},
+    "gpt2 without a scale of attention": {"scale_attn_weights": False},
+}
+
+
+@pytest.mark.parametrize("kind", [*GPT2, *decoders.LLAMA_LIKE])
 def test_a_step_computes_what_the_whole_model_does(kind: str) -> None:
-    model = gpt2() if kind == "gpt2" else llama_like(kind)
+    model = gpt2(**GPT2[kind]) if kind in GPT2 else llama_like(kind)
     step = decoders.step_of(model, SEQUENCE, "logits")
     ids = torch.randint(0, VOCABULARY, (2, 10))
     with torch.no_grad():
