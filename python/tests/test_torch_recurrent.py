@@ -23,13 +23,14 @@ class Tagger(nn.Module):
         super().__init__()
         self.layer = getattr(nn, kind)(4, 6, batch_first=batch_first, **options)
         self.batch_first, self.given, self.kind = batch_first, given, kind
+        self.state = self.layer.proj_size or 6
         self.first = nn.Linear(4, self.layer.num_layers * (2 if self.layer.bidirectional else 1) * 6)
 
     def forward(self, x: Any) -> Any:
         state = None
         if self.given:
             state = self.first(x[:, 0]).reshape(x.shape[0], -1, 6).transpose(0, 1)
-            state = (state, -state) if self.kind == "LSTM" else state
+            state = (state[..., : self.state].contiguous(), -state) if self.kind == "LSTM" else state
         y, ends = self.layer(x if self.batch_first else x.transpose(0, 1), state)
         y = y if self.batch_first else y.transpose(0, 1)
         ends = ends if isinstance(ends, tuple) else (ends,)
@@ -66,13 +67,18 @@ def test_sequences_of_a_sample(case: str, kind: str, batch_first: bool) -> None:
     agrees(Rows(kind, batch_first=batch_first, **OPTIONS[case]), image(3, 2, *SEQUENCE[1:]))
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("case", OPTIONS)
+def test_a_state_that_is_projected(case: str, batch_first: bool) -> None:
+    agrees(Tagger("LSTM", batch_first=batch_first, proj_size=3, **OPTIONS[case]), image(*SEQUENCE))
+    agrees(Rows("LSTM", batch_first=batch_first, proj_size=3, **OPTIONS[case]), image(3, 2, *SEQUENCE[1:]))
+
+
 def test_relu() -> None:
     agrees(Tagger("RNN", batch_first=True, nonlinearity="relu", bidirectional=True), image(*SEQUENCE))
 
 
 def test_refusals() -> None:
-    with pytest.raises(covey.UnsupportedError, match="use it without proj_size"):
-        covey.compile(nn.LSTM(4, 6, proj_size=3, batch_first=True).eval(), image(*SEQUENCE))
     with pytest.raises(
         covey.UnsupportedError, match=r"the batch is in another dimension than it says.*batch_first=True"
     ):

@@ -30,7 +30,9 @@ def recurrent(torch: Any, kind: str, **options: Any) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.layer = getattr(torch.nn, kind)(SIZE, HIDDEN, batch_first=True, **options)
-            self.head = torch.nn.Linear(HIDDEN * (2 if options.get("bidirectional") else 1), 2)
+            self.head = torch.nn.Linear(
+                (self.layer.proj_size or HIDDEN) * (2 if options.get("bidirectional") else 1), 2
+            )
 
         def forward(self, x: Any) -> Any:
             return self.head(self.layer(x)[0][:, -1])
@@ -43,9 +45,19 @@ def samples(count: int) -> tuple[np.ndarray, np.ndarray]:
     return x, (x.sum((1, 2)) > 0).astype(np.int64)
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+OPTIONS = {"plain": {}, "bare": {"bias": False}, "two": {"num_layers": 2}, "both": {"bidirectional": True}}
+
+
 @pytest.mark.parametrize(
-    "options", [{}, {"bias": False}, {"num_layers": 2}, {"bidirectional": True}], ids=["plain", "bare", "two", "both"]
+    ("kind", "options"),
+    [
+        *(
+            pytest.param(kind, OPTIONS[case], id=f"{kind} {case}")
+            for case in OPTIONS
+            for kind in ("LSTM", "GRU", "RNN")
+        ),
+        pytest.param("LSTM", {"proj_size": 2, "num_layers": 2, "bidirectional": True}, id="LSTM projected"),
+    ],
 )
 def test_steps_are_pytorchs(kind: str, options: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch", reason="torch is optional")

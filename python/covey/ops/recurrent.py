@@ -21,6 +21,9 @@ USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN":
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """Which directions run backwards in time."""
 
+PROJECTION = 8
+"""The operand of an LSTM with the weights [directions, state, hidden] that make its state. ONNX has none."""
+
 BATCH_FIRST = "give the model's input the batch first (batch_first=True), or transpose it before the node"
 
 _ARGUMENTS = {
@@ -87,8 +90,8 @@ def _unroll(node: OnnxNode, kind: str) -> None:
     *_, length, _ = x.shape
     _check_lengths(node, length)
     layer, weights, bias = _read(node, kind, x.shape)
-    state = _initial(node, layer, 5)
-    cell = _initial(node, layer, 6) if kind == "LSTM" else None
+    state = _initial(node, layer, 5, layer.weights.shape[-1])
+    cell = _initial(node, layer, 6, layer.hidden) if kind == "LSTM" else None
     inputs = layer.projected(x, weights, bias)
     states = []
     for step in range(length):
@@ -119,10 +122,13 @@ def _read(node: OnnxNode, kind: str, shape: Shape) -> tuple[Layer, Array, Array 
         raise node.unsupported(f"its direction is '{direction}'", f"use one of {', '.join(DIRECTIONS)}")
     backwards = DIRECTIONS[direction]
     weights, of_state = node.weights(1, "weights W"), node.weights(2, "weights R")
-    hidden, gates, count = of_state.shape[-1] if of_state.ndim else 0, len(GATES[kind]), len(backwards)
+    projection = node.weights(PROJECTION, "projection") if node.has(PROJECTION) else None
+    state = of_state.shape[-1] if of_state.ndim else 0
+    hidden = state if projection is None else projection.shape[-1]
+    gates, count = len(GATES[kind]), len(backwards)
     rows = gates * hidden
     bias = node.weights(3, "bias") if node.has(3) else None
-    shapes = [weights.shape == (count, rows, size), of_state.shape == (count, rows, hidden)]
+    shapes = [weights.shape == (count, rows, size), of_state.shape == (count, rows, state)]
     if not all(shapes) or (bias is not None and bias.shape != (count, 2 * rows)):
         raise node.unsupported(
             f"its weights of shapes {list(weights.shape)} and {list(of_state.shape)} do not fit", "repair the model"
@@ -143,6 +149,7 @@ def _read(node: OnnxNode, kind: str, shape: Shape) -> tuple[Layer, Array, Array 
         coupled=kind == "LSTM" and node.flag("input_forget"),
         limit=float(clip) if clip else None,
         after=kind == "GRU" and node.flag("linear_before_reset"),
+        projection=projection,
     )
     if bias is not None:
         own, of_product = bias[:, :rows], bias[:, rows:]
@@ -159,11 +166,11 @@ def _read(node: OnnxNode, kind: str, shape: Shape) -> tuple[Layer, Array, Array 
     return layer, weights, bias
 
 
-def _initial(node: OnnxNode, layer: Layer, index: int) -> State:
-    """The state before the first step: an operand [N, *lead, directions, hidden], or zeros."""
+def _initial(node: OnnxNode, layer: Layer, index: int, size: int) -> State:
+    """What is remembered before the first step: an operand [N, *lead, directions, size], or zeros."""
     if not node.has(index):
         return None
-    shape = (layer.directions, layer.hidden)
+    shape = (layer.directions, size)
     if not node.is_constant(index):
         state = node.activation(index, "initial state")
         if state.shape != (*layer.lead, *shape):
@@ -177,10 +184,10 @@ def _initial(node: OnnxNode, layer: Layer, index: int) -> State:
 
 
 def _give(node: OnnxNode, layer: Layer, states: list[Value], cell: State) -> None:
-    """The results that are read: all states [N, *lead, length, directions, hidden], the last one, the last cell."""
+    """The results that are read: all states [N, *lead, length, directions, state], the last one, the last cell."""
     names = {index: name for index, name in enumerate(node.outputs) if name and name in node.scope.used}
     if 0 in names:
-        shape = (*layer.lead, 1, layer.directions, layer.hidden)
+        shape = (*layer.lead, 1, *states[0].shape[-2:])
         rows = [layer.emit(Reshape(shape), [state], "row") for state in states]
         first = f"{node.name}.states" if any(layer.backwards) else names[0]
         joined = rows[0] if len(rows) == 1 else node.emit(Concat(1 + len(layer.lead)), rows, output=first)
@@ -220,9 +227,9 @@ def _layers(node: TorchNode, kind: str, order: Sequence[int], activation: str | 
     (layers,) = node.integers("num_layers")
     directions = 2 if node.flag("bidirectional") else 1
     parameters = node.argument("params")
-    each = 4 if node.flag("has_biases") else 2
-    if len(parameters) != layers * directions * each or not all(isinstance(p, Constant) for p in parameters):
-        raise node.unsupported("its parameters are none of a plain layer", "use it without proj_size")
+    each, biases = len(parameters) // (layers * directions), node.flag("has_biases")
+    if not all(isinstance(parameter, Constant) for parameter in parameters):
+        raise node.unsupported("its weights are computed", "let the layer have weights of its own")
     initial = node.argument("hx")
     initial = list(initial) if isinstance(initial, list | tuple) else [initial]
     batch_first = node.flag("batch_first")
@@ -242,10 +249,12 @@ def _layers(node: TorchNode, kind: str, order: Sequence[int], activation: str | 
         for run, direction in enumerate(runs):
             first = index * directions + run
             own = [parameter.array for parameter in parameters[first * each :][: count * each]]
-            weights = [np.stack([_reordered(array, order) for array in own[part::each]]) for part in range(each)]
-            bias = np.concatenate(weights[2:], axis=1) if each == 4 else None
+            parts = range(4 if biases else 2)
+            weights = [np.stack([_reordered(array, order) for array in own[part::each]]) for part in parts]
+            bias = np.concatenate(weights[2:4], axis=1) if biases else None
+            projection = [None, np.stack(own[each - 1 :: each])] if each % 2 else []
             states = [_initial_aten(node, state, first, count) for state in initial]
-            operands = [x, *weights[:2], bias, None, *states]
+            operands = [x, *weights[:2], bias, None, *states, *projection]
             results.append(
                 node.apply_several(kind, 1 + len(initial), *operands, layout=1, direction=direction, **options)
             )

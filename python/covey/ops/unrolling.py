@@ -56,7 +56,7 @@ class Layer:
     length: int
     functions: list[Function]
     weights: Array
-    """Of the state: [directions, gates · hidden, hidden]."""
+    """Of the state: [directions, gates · hidden, state]."""
     bias: Array | None = None
     """What is added to the product with the state: [directions, gates · hidden]."""
     peepholes: Array | None = None
@@ -65,6 +65,8 @@ class Layer:
     limit: float | None = None
     after: bool = False
     """Whether a GRU's reset gate applies to the product with the state, not to the state."""
+    projection: Array | None = None
+    """Makes an LSTM's state of what it gives: [directions, state, hidden]. Without it the two are the same."""
     parts: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -140,20 +142,24 @@ class Layer:
             known = np.zeros(weights.shape[:2]) if state is None else np.einsum("dkh,...dh->...dk", weights, state)
             known = known if bias is None else known + bias
             return self.parameter(known, f"first_{gates}") if known.any() else None
-        hint = f"state_weights_{gates}"
-        shifts = [] if bias is None else [self.parameter(bias.ravel(), f"state_bias_{gates}")]
+        return self.multiplied(state, weights, bias, f"state_weights_{gates}")
+
+    def multiplied(self, state: Value, weights: Array, bias: Array | None, hint: str) -> Value:
+        """x [N, *lead, directions, K] times the weights [directions, M, K] of its direction, plus [directions, M]."""
+        shifts = [] if bias is None else [self.parameter(bias.ravel(), f"{hint}_bias")]
         if self.directions == 1:
             return self.emit(Dense(), [state, self.parameter(weights[0].T, hint), *shifts], "state_product")
-        channels, outputs, copies = self.directions * self.hidden, self.directions * len(rows), prod(self.lead)
+        _, rows, size = weights.shape
+        channels, outputs, copies = self.directions * size, self.directions * rows, prod(self.lead)
         if copies > 1:
             state = self.turned(self.emit(Reshape((copies, channels)), [state], "states"), "turned_states")
         image = self.emit(Reshape((channels, copies, 1)), [state], "state_image")
-        kernels = self.parameter(weights.reshape(outputs, self.hidden, 1, 1), hint)
+        kernels = self.parameter(weights.reshape(outputs, size, 1, 1), hint)
         window = Window((1, 1), (1, 1), (0, 0, 0, 0), (1, 1))
         product = self.emit(Conv2d(window, self.directions), [image, kernels, *shifts], "state_product")
         if copies > 1:
             product = self.turned(self.emit(Reshape((outputs, copies)), [product], "products"), "turned_products")
-        return self.emit(Reshape((*self.lead, self.directions, len(rows))), [product], "of_gates")
+        return self.emit(Reshape((*self.lead, self.directions, rows)), [product], "of_gates")
 
     def turned(self, x: Value, hint: str) -> Value:
         return self.emit(Transpose((0, 2, 1)), [x], hint)
@@ -220,7 +226,10 @@ class Layer:
         new = self.mixed(f, cell, i, g)
         if not self.one_table:
             o = self.activated(self.peeped(self.part(before, "o"), "o", new), 0)
-        return self.emit(Mul(), [o, self.activated(new, 2, limited=False)], "state"), new
+        state = self.emit(Mul(), [o, self.activated(new, 2, limited=False)], "state")
+        if self.projection is not None:
+            state = self.multiplied(state, self.projection, None, "projection")
+        return state, new
 
     def mixed(self, f: Value, cell: State, i: Value, g: Value) -> Value:
         """f · cell + i · g: one product of pairs, where both are activations."""
