@@ -13,6 +13,7 @@ import covey
 import interpreter
 from command import Command
 from covey import reference
+from covey.importers.quantised_programs import register_operators
 from covey.importers.torch_export import examine
 from covey.ops.clip import Clip
 from covey.passes import rewrite
@@ -39,7 +40,7 @@ class Apply(nn.Module):
 
 def agrees(module: Any, *inputs: Any, atol: float = 1e-5) -> covey.ir.Graph:
     """The module's graph, after checking that it computes in floating point what the module does."""
-    module = module.eval()
+    module = module if isinstance(module, torch.fx.GraphModule) else module.eval()
     graph, errors = examine(module, example_inputs=inputs)
     errors = [*errors, *rewrite(graph)]
     assert errors == []
@@ -472,6 +473,20 @@ def test_bad_files(command: Command, tmp_path: Path) -> None:
     command.refuses("check", tmp_path / "none.pt2", saying="does not exist")
 
 
+def test_files_with_operators_of_other_packages(command: Command, tmp_path: Path) -> None:
+    class Twice(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return torch.ops.covey_tests.twice(x)
+
+    with torch.library._scoped_library("covey_tests", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: 2 * x, "CompositeExplicitAutograd")
+        torch.library.register_fake("covey_tests::twice", torch.empty_like, lib=library)
+        torch.export.save(torch.export.export(Twice(), (image(2, 3),)), tmp_path / "twice.pt2")
+    saying = "has the operator covey_tests.twice of a package that is not imported: write the model with PyTorch's own"
+    command.refuses("check", tmp_path / "twice.pt2", saying=saying)
+
+
 def test_commands_take_pt2(command: Command, tmp_path: Path) -> None:
     module, x = network(), torch.rand(4, 4, 8, 8)
     torch.export.save(torch.export.export(module, (x[:3],)), tmp_path / "model.pt2")
@@ -563,6 +578,27 @@ def test_operators_that_came_later(module: Any, shape: tuple[int, ...]) -> None:
     agrees(module, image(*shape))
 
 
+register_operators()
+DECOMPOSED = torch.ops.quantized_decomposed
+BYTES = (-128, 127, torch.int8)
+
+
+def _there_and_back(x: Any, *steps: Any, back: Any = None) -> Any:
+    """As quantisers of exported programs write it."""
+    return DECOMPOSED.dequantize_per_tensor(DECOMPOSED.quantize_per_tensor(x, *steps), *(back or steps))
+
+
+def _steps_of_the_data(x: Any) -> Any:
+    scale, zero = DECOMPOSED.choose_qparams(x, -128, 127, 1e-3, torch.int8)
+    return _there_and_back(x, scale, zero, *BYTES)
+
+
+def _of_channels(x: Any) -> Any:
+    scales, zeros = torch.tensor([0.125, 0.0625, 0.0625] * 4), torch.tensor([3, 0, -2] * 4)
+    back = DECOMPOSED.quantize_per_channel(x, scales, zeros, 1, -8, 7, torch.int8)
+    return DECOMPOSED.dequantize_per_channel(back, scales, zeros, 1, -8, 7, torch.int8)
+
+
 QUANTISED: dict[str, Any] = {
     "on fake steps": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 2, -4, 11),
     "on fake steps of a buffer": lambda x: torch.fake_quantize_per_tensor_affine(
@@ -571,6 +607,8 @@ QUANTISED: dict[str, Any] = {
     "in bytes": lambda x: torch.quantize_per_tensor(x, 0.125, 4, torch.quint8).flip(1).dequantize(),
     "in signed bytes": lambda x: torch.quantize_per_tensor(x, 0.125, 127, torch.qint8).dequantize(),
     "in 32 bits": lambda x: torch.quantize_per_tensor(x, 0.125, 0, torch.qint32).dequantize(),
+    "there and back": lambda x: _there_and_back(x, 0.125, 120, *BYTES),
+    "on steps of a buffer": lambda x: _there_and_back(x, torch.tensor(0.125), torch.tensor(120), *BYTES),
 }
 
 
@@ -585,6 +623,58 @@ def test_quantised_activations(case: str) -> None:
 
     graph = agrees(Quantised(), torch.arange(-12, 12).reshape(2, 12) * 0.125)
     assert any(isinstance(node.op, Clip) for node in graph.nodes) == (case != "in 32 bits")
+
+
+CHANNELS: dict[str, Any] = {
+    "fake": lambda x: torch.fake_quantize_per_channel_affine(
+        x, torch.tensor([0.125, 0.0625, 0.0625] * 4), torch.tensor([3, 0, -2] * 4, dtype=torch.int32), 1, -8, 7
+    ),
+    "there and back": _of_channels,
+}
+
+
+@pytest.mark.parametrize("case", CHANNELS)
+def test_quantised_channels(case: str) -> None:
+    class Quantised(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return CHANNELS[case](x * 1.0)
+
+    agrees(Quantised(), torch.arange(-12, 12).reshape(2, 12) * 0.125)
+
+
+def test_steps_that_the_data_choose_leave_activations_as_they_are() -> None:
+    class Dynamic(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return 2 * _steps_of_the_data(x)
+
+    x = image(4, 12)
+    program = torch.export.export(Dynamic().eval(), (x,))
+    for source, examples in ((program, None), (program.module(), x)):
+        graph, errors = examine(source, example_inputs=examples)
+        assert errors == [] and len(graph.nodes) == 1
+        np.testing.assert_allclose(reference.outputs(graph, {"x": x.double().numpy()})[0], 2 * x, atol=1e-6)
+
+
+def test_integers_that_do_not_come_straight_back_are_refused() -> None:
+    class Others(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return _there_and_back(x, 0.125, 0, *BYTES, back=(0.25, 0, *BYTES))
+
+    with pytest.raises(covey.UnsupportedError, match=r"'quantize_per_tensor' .*no secure form of the operator"):
+        covey.compile(Others().eval(), image(4, 12))
+
+
+def test_exported_modules_are_in_no_mode() -> None:
+    """Their eval() is an error; a module around them has a mode."""
+    x = image(2, 4, 8, 8)
+    module = torch.export.export(network(), (x,), dynamic_shapes=({0: torch.export.Dim("n")},)).module()
+    assert module.training
+    agrees(module, x)
+    with pytest.raises(covey.ModelError, match=r"'the model' is in training mode: call eval\(\)"):
+        covey.compile(nn.Sequential(module), x)
+    traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(12, 3), nn.Dropout()))
+    with pytest.raises(covey.ModelError, match=r"'0' is in training mode: call eval\(\)"):
+        covey.compile(traced, image(*VECTOR))
 
 
 STORED: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from covey.errors import ModelError, UnsupportedError
@@ -65,6 +66,22 @@ def check_module(torch: Any, module: Any) -> None:
 
 def _is_quantised(packed: Any) -> bool:
     return "quantized" in str(packed._type())
+
+
+def with_modes(torch: Any, module: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The parts of a module to which training is another mode, with their paths: all but graphs.
+
+    Nodes of a graph are in modes of their own. PyTorch lets nobody call eval() on exported ones.
+    """
+    if isinstance(module, torch.fx.GraphModule):
+        called = {node.target for node in module.graph.nodes if node.op == "call_module"}
+        parts = [(name, part) for name, part in module.named_modules() if name in called]
+        parts = [(name, part) for name, part in parts if not type(part).__module__.startswith("torch.export")]
+    else:
+        yield path, module
+        parts = list(module.named_children())
+    for name, part in parts:
+        yield from with_modes(torch, part, f"{path}.{name}" if path else name)
 
 
 def fixed_batch(error: Exception, shown: str) -> str:

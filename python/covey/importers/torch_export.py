@@ -28,8 +28,9 @@ import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, eager, moved, narrow, repeated
 from covey.importers.decomposed import UNWRITTEN, checking, decomposed, reads_shape, without_wrong_rules
-from covey.importers.modules import cannot_export, check_module, fixed_batch
+from covey.importers.modules import cannot_export, check_module, fixed_batch, with_modes
 from covey.importers.onnx_node import BATCH, Scope, well_formed
+from covey.importers.quantised_programs import dequantised, is_dynamic, register_operators
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, RANDOM, TORCH_IMPORTERS, Constant, TorchNode, is_batch
 from covey.ir import DType, Graph, Note, Status, Value
@@ -77,7 +78,7 @@ def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> t
         dropping.drop(torch, program)
     try:
         with _quiet(), without_wrong_rules(torch):
-            return decomposed(torch, program.run_decompositions({})), fixed
+            return decomposed(torch, dequantised(torch, program.run_decompositions({}))), fixed
     except Exception as error:  # PyTorch raises many kinds
         raise ModelError(f"the model cannot be brought to PyTorch's core form ({_first_line(error)})") from None
 
@@ -109,7 +110,7 @@ def examine(
             name = type(source).__name__
     graph, errors = _Importer(program, name or "model", dropout, trained, fixed).run()
     torch = _torch(source)
-    if isinstance(source, torch.nn.Module) and not (errors or dropout):
+    if isinstance(source, torch.nn.Module) and not (errors or dropout or is_dynamic(torch, source)):
         examples = _examples(torch, source, example_inputs)
         with _quiet():
             eager.check_module(torch, source, program, examples, isinstance(example_inputs, Mapping))
@@ -157,10 +158,18 @@ def _torch(source: object) -> Any:
 def _read(torch: Any, path: str) -> Any:
     if not os.path.exists(path):
         raise ModelError(f"'{path}' does not exist: check the path")
+    said: list[str] = []
     try:
-        with _quiet():
+        with _quiet(), _heard("torch.export", said):
+            register_operators()
             return torch.export.load(path)
     except Exception as error:  # zipfile, pickle and PyTorch each raise their own
+        lacking = re.search(r"failed to resolve torch\.ops\.(\S+)", " ".join(said))
+        if lacking:
+            raise ModelError(
+                f"'{path}' has the operator {_plain(lacking[1])} of a package that is not imported: write the model "
+                f"with PyTorch's own operators"
+            ) from None
         raise ModelError(
             f"'{path}' is not a readable PyTorch export ({_first_line(error)}): write it with torch.export.save"
         ) from None
@@ -168,7 +177,7 @@ def _read(torch: Any, path: str) -> Any:
 
 def _export(torch: Any, module: Any, example_inputs: Any) -> tuple[Any, str | None]:
     check_module(torch, module)
-    training = next((path or "the model" for path, part in module.named_modules() if part.training), None)
+    training = next((path or "the model" for path, part in with_modes(torch, module) if part.training), None)
     if training is not None:
         raise ModelError(f"'{training}' is in training mode: call eval() on the module first")
     examples = _examples(torch, module, example_inputs)
@@ -238,6 +247,28 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+@contextmanager
+def _heard(name: str, said: list[str]) -> Iterator[None]:
+    """Adds the errors that a logger tells of to a list, where PyTorch raises another one that does not say why."""
+    import logging
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(str(record.exc_info[1]) if record.exc_info else record.getMessage())
+
+    logger, listener = logging.getLogger(name), Listener()
+    level, spreads = logger.level, logger.propagate
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    logger.addHandler(listener)
+    try:
+        yield
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = spreads
+        logger.setLevel(level)
 
 
 def _first_line(error: Exception) -> str:

@@ -125,6 +125,16 @@ def _fake_quantise_aten(node: TorchNode) -> None:
     _on_grid(node, node.number("quant_min"), node.number("quant_max"))
 
 
+@from_torch("aten.fake_quantize_per_channel_affine.default")
+def _fake_quantise_channels_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    scale, zero = (node.constant(name).astype(np.float64) for name in ("scale", "zero_point"))
+    along = [-1 if axis == node.axis("axis", x.rank) else 1 for axis in range(1, x.rank)]
+    low, high = (((node.number(f"quant_{end}") - zero) * scale).reshape(along) for end in ("min", "max"))
+    node.become("Min", node.apply("Max", x, low, suffix="low"), high)
+    node.note("cut off where its integers end")
+
+
 def _on_grid(node: TorchNode, *ends: float | None) -> None:
     """What the integers of a quantised tensor stand for: cut off where these end, and not rounded."""
     scale, zero = (float(node.constant(name).ravel()[0]) for name in ("scale", "zero_point"))
