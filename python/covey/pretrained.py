@@ -33,6 +33,7 @@ from covey.wrapping import (
     IMAGES,
     SEGMENTS,
     SOUNDS,
+    TRANSLATORS,
     Pooling,
     check_kind,
     first_position,
@@ -278,7 +279,10 @@ def _texts(config: Any, length: int, padding: int, pairs: bool) -> tuple[Any, ..
 
     rng = np.random.default_rng(0)
     ids = rng.integers(0, config.vocab_size, (EXAMPLES, length))
-    counted = np.arange(length) < np.array([[max(1, length * part // EXAMPLES)] for part in range(EXAMPLES, 0, -1)])
+    lengths = np.array([[max(1, length * part // EXAMPLES)] for part in range(EXAMPLES, 0, -1)])
+    counted = np.arange(length) < lengths
+    if config.model_type in TRANSLATORS and config.eos_token_id is not None:
+        np.put_along_axis(ids, lengths - 1, config.eos_token_id, 1)  # by which they classify a text
     segments = np.broadcast_to(np.arange(length) >= length // 2, ids.shape)
     columns = [np.where(counted, ids, padding), counted, *([segments] if pairs else [])]
     return tuple(torch.from_numpy(column.astype(np.int64)) for column in columns)

@@ -17,7 +17,10 @@ ENCODERS = (
     "siglip_text_model", "splinter", "squeezebert", "xlm-roberta", "xlm-roberta-xl",
 )  # fmt: skip
 TRANSLATORS = ("bart", "marian", "mbart", "mt5", "pegasus", "t5", "umt5")
-"""Kinds that make a text of a text, of which the half that reads is wrapped."""
+"""Kinds that make a text of a text. Of those without a head for questions or classes the half that reads is wrapped."""
+
+_READ_BY_BOTH = ("ForSequenceClassification", "ForQuestionAnswering")
+"""Of such kinds, the models in which the half that writes reads the same text."""
 
 DECODERS = (
     "apertus", "arcee", "biogpt", "bloom", "codegen", "cohere", "cohere2", "ctrl", "ernie4_5", "exaone4", "falcon",
@@ -66,9 +69,9 @@ def check_kind(kind: str) -> None:
 def reader(model: Any) -> Any:
     """The half of a model that reads, where another one writes; else the model. Raises `ModelError`."""
     kind = model.config.model_type
-    if kind not in TRANSLATORS and (kind != "whisper" or type(model).__name__ == "WhisperForAudioClassification"):
+    if kind not in (*TRANSLATORS, "whisper"):
         return model
-    if type(model).__name__ == "T5ForTokenClassification":
+    if type(model).__name__.endswith((*_READ_BY_BOTH, "ForTokenClassification", "ForAudioClassification")):
         return model
     if not is_base(model) or hasattr(model, "lm_head"):
         raise ModelError(
@@ -114,9 +117,14 @@ def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool
     def result(counted: Any, **inputs: Any) -> Any:
         if kind in TRUTHS:
             inputs[COUNTED] = counted.to(torch.bool)
-        if _scores_last_token(model):
+        if kind in TRANSLATORS and type(model).__name__.endswith(_READ_BY_BOTH):
+            inputs |= _shifted(model, inputs[IDS], counted)
+        if _classifies(model) and kind in DECODERS:
             head = getattr(model, "score", None) or model.classifier  # as CTRL calls it
             return head(_last(model.base_model(**inputs, **fixed).last_hidden_state, counted))
+        if _classifies(model) and kind in TRANSLATORS:
+            states = model.base_model(**inputs, **fixed).last_hidden_state
+            return model.classification_head(_last(states, inputs[IDS] == model.config.eos_token_id))
         found = model(**inputs, **fixed)
         if "logits" in found:
             return found.logits
@@ -169,13 +177,26 @@ def wrapped(model: Any, pooling: Pooling | None, *, length: int = 0, pairs: bool
     return Image() if kind in IMAGES else Pair() if pairs else Text()
 
 
-def _scores_last_token(model: Any) -> bool:
-    """Whether a model classifies a text by the state of its last token."""
-    return model.config.model_type in DECODERS and type(model).__name__.endswith("ForSequenceClassification")
+def _shifted(model: Any, ids: Any, counted: Any) -> dict[str, Any]:
+    """A text for the half that writes, shifted by a token, as far as the model does not do so itself."""
+    import torch
+
+    if hasattr(model, "_shift_right"):
+        return {"decoder_input_ids": model._shift_right(ids)}
+    if model.config.model_type != "mbart":
+        return {}
+    # The text's last token, which tells its language, comes first.
+    embedded = model.get_input_embeddings()(ids)
+    return {"decoder_inputs_embeds": torch.cat([_last(embedded, counted).unsqueeze(1), embedded[:, :-1]], 1)}
+
+
+def _classifies(model: Any) -> bool:
+    """Whether a model classifies texts. One that writes does so by the state of a text's last token, or of its end."""
+    return type(model).__name__.endswith("ForSequenceClassification")
 
 
 def _last(states: Any, counted: Any) -> Any:
-    """The state of the last token that counts."""
+    """The state of the last token that counts; 0 where none does."""
     import torch
 
     ones = counted.to(states.dtype)

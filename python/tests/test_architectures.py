@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 transformers.logging.set_verbosity_error()
 
-WORDS, LENGTH, SIDE, PADDING = 60, 12, 32, 0
+WORDS, LENGTH, SIDE, PADDING, END = 60, 12, 32, 0, 2
 
 TEXTS: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": WORDS,
@@ -52,9 +52,12 @@ STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1]}
 HALVES = {
     "vocab_size": WORDS, "d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
     "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 40,
-    "pad_token_id": PADDING, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+    "pad_token_id": PADDING, "bos_token_id": 1, "eos_token_id": END, "decoder_start_token_id": 1,
 }  # fmt: skip
-RELATIVE = {"vocab_size": WORDS, "d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2}
+RELATIVE = {
+    "vocab_size": WORDS, "d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2, "eos_token_id": END,
+    "decoder_start_token_id": PADDING,
+}  # fmt: skip
 WAVES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 32,
     "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_feat_extract_layers": 2,
@@ -276,11 +279,17 @@ HEADS_OF = ("ForSequenceClassification", "ForImageClassification", "ForCTC", "Fo
 """The first of these that an architecture has."""
 
 
-def module_of(kind: str) -> Any:
+def module_of(kind: str, head: str | None = None) -> Any:
     torch.manual_seed(0)
     begins, sizes = CASES[kind]
     config = getattr(transformers, f"{begins}Config")(**sizes)
-    heads = ("Model",) if kind in (*TRANSLATORS, "clip_text_model", "siglip_text_model", "whisper") else HEADS_OF
+    heads = (
+        (head,)
+        if head is not None
+        else ("Model",)
+        if kind in (*TRANSLATORS, "clip_text_model", "siglip_text_model", "whisper")
+        else HEADS_OF
+    )
     names = [f"{start}{head}" for head in heads for start in (begins, begins.removesuffix("Text"))]
     module = next(found for name in names if (found := getattr(transformers, name, None)))(config).eval()
     # As initialised, weights are so small that much of what a network computes would not be seen.
@@ -298,6 +307,23 @@ def inputs_of(kind: str, samples: int) -> dict[str, Any]:
         return {SOUNDS[kind]: rng.normal(size=(samples, *SHAPES.get(kind, (400,)))).astype(np.float32)}
     counted = (np.arange(LENGTH) < rng.integers(4, LENGTH + 1, (samples, 1))).astype(np.int64)
     return {"input_ids": np.where(counted, rng.integers(3, WORDS, counted.shape), PADDING), "attention_mask": counted}
+
+
+@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForQuestionAnswering"])
+@pytest.mark.parametrize("kind", ["bart", "mbart", "t5"])
+def test_a_text_that_both_halves_read(kind: str, head: str) -> None:
+    module, inputs = module_of(kind, head), inputs_of(kind, 3)
+    np.put_along_axis(inputs["input_ids"], inputs["attention_mask"].sum(1, keepdims=True) - 1, END, 1)
+    given = {name: torch.from_numpy(array) for name, array in inputs.items()}
+    graph, errors = examine(wrapped(module, None, length=LENGTH), example_inputs=tuple(given.values()))
+    assert [*errors, *rewrite(graph)] == []
+    with torch.no_grad():
+        found = module(**given)
+    due = [found[name].numpy() for name in ("logits", "start_logits", "end_logits") if name in found]
+    outputs = reference.outputs(graph, {name: array.astype(np.float64) for name, array in inputs.items()})
+    counted = inputs["attention_mask"] == 1 if len(due) > 1 else slice(None)
+    for got, expected in zip(outputs, due, strict=True):
+        np.testing.assert_allclose(got[counted], expected[counted], atol=2e-4 * np.abs(expected).max())
 
 
 def test_experts_that_sort_the_tokens_of_all_samples_are_refused() -> None:
