@@ -63,10 +63,59 @@ def test_numbers_that_lead_outside_the_table_are_no_classes(case: str, classes: 
     assert compiled.graph.classes["ids"] == (classes if isinstance(classes, tuple) else (classes,))
 
 
+MASKED: dict[str, Any] = {
+    "times a mask": lambda ids, mask: ids * mask.bool(),
+    "times a mask of each sample": lambda ids, mask: ids * mask.bool()[:, :1],
+    "some of them": lambda ids, mask: torch.cat([ids[:, :2], (ids * mask.bool())[:, 2:]], 1),
+    "filled where a number is": lambda ids, mask: ids.masked_fill(mask == 0, 1),
+    "filled where either is": lambda ids, mask: ids.masked_fill((mask == 0) | (mask.flip(1) == 0), 1),
+    "shifted behind": lambda ids, mask: torch.cat([torch.full_like(ids[:, :1], 2), (ids * mask.bool())[:, :-1]], 1),
+    "of two orders": lambda ids, mask: torch.where(mask.bool(), ids, ROWS - 1 - ids),
+    "where a number is large": lambda ids, x: torch.where(x > 0, ids, 0),
+    "of truth values": lambda ids, mask: ids * mask,
+}
+MASKS = {
+    "where a number is large": torch.tensor([[-1.0, 2, 0.5, -2], [1, 1, -3, 1], [-1, -1, -1, 4]]),
+    "of truth values": torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1]]).bool(),
+}
+
+
+@pytest.mark.parametrize("case", MASKED)
+def test_rows_that_a_truth_value_chooses(case: str) -> None:
+    class Masked(Reading):
+        def forward(self, ids: Any, mask: Any) -> Any:
+            return self.table(self.how(ids, mask))
+
+    mask = MASKS.get(case, torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1]]))
+    graph = agrees(Masked(MASKED[case]), IDS, mask)
+    assert sum(isinstance(node.op, Where) for node in graph.nodes) == 1
+    assert max(graph.classes["ids"]) == ROWS
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda ids, mask: torch.where(mask.bool(), ids, (ids + 1).clamp(max=ROWS - 1)),
+        lambda ids, mask: torch.where(mask.bool(), ids, ROWS),
+        lambda ids, mask: ids * mask.bool() + (mask.flip(1) == 0).long(),
+        lambda ids, mask: ids * mask,
+    ],
+    ids=["one case says of no number that it is no class", "beyond the table", "of two truth values", "of two numbers"],
+)
+def test_other_choices_need_a_range(how: Any) -> None:
+    class Masked(Reading):
+        def forward(self, ids: Any, mask: Any) -> Any:
+            return self.table(self.how(ids, mask))
+
+    with pytest.raises(covey.UnsupportedError, match=r"an ArgMax, or say its range: .*, or bool\(\) of a mask"):
+        covey.compile(Masked(how).eval(), (IDS.clamp(max=3), torch.ones_like(IDS)))
+
+
 REFUSED: dict[str, Any] = {
     "all numbers stay in the table": lambda ids: ids.clamp(max=9) + 2,
     "of two numbers": lambda ids: ids + ids.flip(1),
     "below the table": lambda ids: ids - 1,
+    "that another decides on": lambda ids: ids * (ids.flip(1) > 1),
 }
 
 

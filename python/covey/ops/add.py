@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from covey._proto import program_pb2 as pb
 from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import Constant, Operand, TorchNode, from_torch
 from covey.interval import Array, Interval
-from covey.ir import Node, Op, Shape, Value, broadcast
+from covey.ir import DType, Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering
 from covey.ops.affine import Affine
 
@@ -97,7 +99,27 @@ def _chain(node: OnnxNode, output: str | None) -> Value:
 
 @from_torch("aten.add.Tensor", "aten.add.Scalar")
 def _add_aten(node: TorchNode) -> None:
-    node.become("Add", node.operand("self"), times_alpha(node))
+    truths = both_truths(node)
+    if truths is not None:
+        node.ignore("alpha")
+        node.become("Or", *truths)
+        return
+    node.become("Add", truth_as_number(node, node.operand("self")), truth_as_number(node, times_alpha(node)))
+
+
+def both_truths(node: TorchNode) -> list[Operand] | None:
+    """The arguments `self` and `other` where both are truth values, of which PyTorch's result is one."""
+    given = [node.argument("self"), node.argument("other")]
+    public = [isinstance(each, Constant) and each.array.dtype == np.bool_ for each in given]
+    secret = [isinstance(each, Value) and each.dtype is DType.BOOL for each in given]
+    if not all(one or other for one, other in zip(public, secret, strict=True)):
+        return None
+    return [each.array if isinstance(each, Constant) else each for each in given]
+
+
+def truth_as_number(node: TorchNode, given: Operand) -> Operand:
+    """An operand, which is 0 or 1 where it is a truth value."""
+    return node.numbers(given) if isinstance(given, Value) and given.dtype is DType.BOOL else given
 
 
 def times_alpha(node: TorchNode) -> Operand:

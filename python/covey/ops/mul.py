@@ -12,11 +12,11 @@ from covey._proto import program_pb2 as pb
 from covey.errors import ParameterError
 from covey.functions import RECIPROCAL
 from covey.importers.onnx_node import OnnxNode, from_onnx
-from covey.importers.torch_node import Constant, TorchNode, from_torch
+from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
-from covey.ir import DType, Node, Op, Shape, Value, broadcast
+from covey.ir import Node, Op, Shape, Value, broadcast
 from covey.lowering import Lowered, Lowering, leading_zeros
-from covey.ops.add import elementwise_operands
+from covey.ops.add import both_truths, elementwise_operands, truth_as_number
 from covey.ops.scalar import Scalar
 
 if TYPE_CHECKING:
@@ -117,17 +117,11 @@ def _by_activation(node: OnnxNode) -> None:
 
 @from_torch("aten.mul.Tensor", "aten.mul.Scalar")
 def _mul_aten(node: TorchNode) -> None:
-    given = [node.argument("self"), node.argument("other")]
-    secret = [isinstance(each, Value) and each.dtype is DType.BOOL for each in given]
-    public = [isinstance(each, Constant) and each.array.dtype == np.bool_ for each in given]
-    if any(secret) and all(one or other for one, other in zip(secret, public, strict=True)):
-        node.become("And", *(each.array if isinstance(each, Constant) else each for each in given))
+    truths = both_truths(node)
+    if truths is not None:
+        node.become("And", *truths)
         return
-    one, other = (
-        node.numbers(node.argument(name)) if truth else node.operand(name)
-        for name, truth in zip(("self", "other"), secret, strict=True)
-    )
-    node.become("Mul", one, other)
+    node.become("Mul", truth_as_number(node, node.operand("self")), truth_as_number(node, node.operand("other")))
 
 
 @from_torch("aten.div.Tensor", "aten.div.Scalar")

@@ -137,7 +137,7 @@ def indices_of(node: OnnxNode, numbers: Value) -> Indices:
         raise node.unsupported(
             f"its indices '{numbers.name}' are no whole numbers of an input, and none that the network counts",
             "let it read an input of type int64, which the client shares one-hot, or an ArgMax, or say its range: "
-            "clamp(0, most), or bool() where it is 0 or 1",
+            "clamp(0, most), or bool() of a mask of 0 and 1",
         )
     return Indices(numbers, (int(found.low.min()), int(found.high.max())))
 
