@@ -165,6 +165,10 @@ ENCODERS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         lambda: Own(attention(), lambda part, x, none: part(x, x, x, key_padding_mask=none, need_weights=False)[0]),
         (padding(4, 5),),
     ),
+    "padded where a mask of whole numbers is 0": (
+        lambda: Own(attention(), lambda part, x, mask: part(x, x, x, key_padding_mask=mask == 0)[0]),
+        (1 - padding(4, 5).long(),),
+    ),
 }
 
 

@@ -124,7 +124,8 @@ class _Input:
         else:
             self._number(node, places)
             compared = self.graph.add_parameter(f"{node.output}.compared", np.array(float(number)))
-            found = self._emit(node, Equal(), [self.graph.values[node.inputs[0]], compared], "equal")
+            numbers = self.graph.values[node.inputs[0]]
+            found = self._emit(node, Equal(), [numbers, compared], "equal", dtype=DType.BOOL)
         node.op, node.inputs = (Not() if opposite else Reshape(places.shape)), [found.name]
 
     def _number(self, node: Node, places: Places) -> None:
@@ -174,10 +175,10 @@ class _Input:
     def _reshaped(self, node: Node, value: Value, shape: Shape) -> Value:
         return value if value.shape == shape else self._emit(node, Reshape(shape), [value], "shaped")
 
-    def _emit(self, before: Node, op: Op, operands: list[Value], suffix: str) -> Value:
+    def _emit(self, before: Node, op: Op, operands: list[Value], suffix: str, *, dtype: DType = DType.FLOAT) -> Value:
         """A new node in front of another, of the same node of the model."""
         graph = self.graph
-        value = graph.add_value(Value(graph.fresh(f"{before.output}.{suffix}"), op.shape(*operands)))
+        value = graph.add_value(Value(graph.fresh(f"{before.output}.{suffix}"), op.shape(*operands), dtype=dtype))
         made = Node(before.name, before.source_op, op, [operand.name for operand in operands], value.name)
         graph.nodes.insert(next(i for i, node in enumerate(graph.nodes) if node is before), made)
         return value
