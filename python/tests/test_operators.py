@@ -196,6 +196,13 @@ def test_the_shape_of_an_exponent_counts(shape: tuple[int, ...], exponent: float
     agree(proto, {"x": np.abs(image(2, 1, 3)["x"]) + 0.25})
 
 
+@pytest.mark.parametrize("base", [2.0, [[0.5], [1.0], [3.0]]])
+def test_powers_of_constants(base: Any) -> None:
+    proto = builders.single("Pow", ["N", 3, 4], {"k": np.array(base)})
+    proto.graph.node[0].input[:] = ["k", "x"]
+    agree(proto, image(2, 3, 4))
+
+
 @pytest.mark.parametrize("shape", [(3, 4), (3,)])
 def test_an_exponent_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
     node = helper.make_node("Pow", ["x", "k"], ["y"], name="the_node")

@@ -267,6 +267,8 @@ TABLES: dict[str, Any] = {
     "reciprocal": lambda x: 1.0 / (x + 2.0),
     "quotient": lambda x: x / (x + 2.0),
     "power": lambda x: (x + 2.0) ** 1.5,
+    "power of a number": lambda x: 0.5**x + 0.9 ** (x > 0).long().cumsum(1),
+    "power of numbers": lambda x: torch.linspace(0.5, 2, 12) ** x,
     "sin": lambda x: torch.sin(x) + torch.cos(x),
 }
 

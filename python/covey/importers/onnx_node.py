@@ -359,6 +359,9 @@ class OnnxNode:
         array = self.constant(index, what)
         if masking and array.dtype.kind == "f" and np.isneginf(array).any():
             array = np.where(np.isneginf(array), LEAST, array.astype(np.float64))
+        if masking and array.dtype.kind == "f" and np.isposinf(array).any():
+            reason = "it fills in or adds infinity, which no ring holds"
+            raise ParameterError(self.name, self.op_type, reason, "use a finite number such as 1e4")
         array = self.finite(array, what, self.inputs[index])
         axis = self._old_axis(activation, array)
         if axis is not None:

@@ -1,11 +1,11 @@
-"""Powers with constant exponents: small whole ones are products of a value with itself, the others tables."""
+"""Powers: products for small whole exponents, tables for other constant ones, and exponentials of constant bases."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from covey.functions import RECIPROCAL, RSQRT, SQRT, power
-from covey.importers.onnx_node import BATCH, OnnxNode, from_onnx
+from covey.importers.onnx_node import BATCH, IMPORTERS, OnnxNode, from_onnx
 from covey.importers.torch_node import TorchNode, from_torch
 from covey.ir import Value
 from covey.ops.mul import Mul
@@ -18,6 +18,9 @@ NAMED = {0.5: SQRT, -0.5: RSQRT, -1.0: RECIPROCAL}
 
 @from_onnx("Pow")
 def _pow(node: OnnxNode) -> None:
+    if node.is_constant(0) and not node.is_constant(1):
+        _power_of_constant(node)
+        return
     x = node.activation(0, "base")
     exponents = np.unique(node.constant(1, "exponent").astype(np.float64))
     if exponents.size == 0:
@@ -40,6 +43,18 @@ def _pow(node: OnnxNode) -> None:
         node.note("a product of the value with itself")
     else:
         node.emit(Scalar(NAMED.get(exponent) or power(exponent)), [x])
+
+
+def _power_of_constant(node: OnnxNode) -> None:
+    """base^x = exp(x · log(base))."""
+    base = node.constant(0, "base").astype(np.float64)
+    if not (base > 0).all() or not np.isfinite(base).all():
+        raise node.unsupported("its base holds numbers that have no logarithm", "give it positive ones")
+    logarithm, scaled = f"{node.outputs[0]}.log", f"{node.outputs[0]}.scaled"
+    node.scope.constants[logarithm] = np.log(base)
+    IMPORTERS["Mul"](OnnxNode(node.scope, node.name, node.op_type, [node.inputs[1], logarithm], [scaled], {}))
+    IMPORTERS["Exp"](OnnxNode(node.scope, node.name, node.op_type, [scaled], node.outputs, {}))
+    node.note("the exponential of a product")
 
 
 def _stretched(node: OnnxNode, x: Value) -> Value:
@@ -68,12 +83,18 @@ def _pow_aten(node: TorchNode) -> None:
 
 @from_torch("aten.pow.Tensor_Tensor")
 def _pow_of_tensors_aten(node: TorchNode) -> None:
-    if isinstance(node.argument("exponent"), Value):
+    base, exponent = node.operand("self"), node.operand("exponent")
+    if isinstance(base, Value) and isinstance(exponent, Value):
         raise node.unsupported(
-            "its exponent depends on the input, which is not supported",
+            "its base and its exponent depend on the input, which is not supported",
             "of a positive base write torch.exp(exponent * torch.log(base))",
         )
-    node.become("Pow", node.activation("self"), node.operand("exponent"))
+    node.become("Pow", base, node.numbers(exponent))
+
+
+@from_torch("aten.pow.Scalar")
+def _pow_of_number_aten(node: TorchNode) -> None:
+    node.become("Pow", node.number("self"), node.numbers(node.activation("exponent")))
 
 
 @from_torch("aten.rsqrt.default")
