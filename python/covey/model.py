@@ -79,7 +79,8 @@ def load(
         return Model(program, Weights(source.weights_bytes, program), source.graph)
     if path is None:
         raise ModelError(
-            f"an object of type {type(source).__name__} cannot be run as it is: compile it first with covey.compile"
+            f"an object of type {type(source).__name__} cannot be run as it is: compile it first with covey.compile, "
+            f"or with covey.from_pretrained if it is of transformers"
         )
     if is_model_file(path):
         return _compile(path, weights, data, calibration, input_range)

@@ -266,6 +266,11 @@ def test_a_generator_takes_a_session(small: Model) -> None:
         Generator(small)  # type: ignore[arg-type]
 
 
+def test_a_model_is_compiled_before_it_generates() -> None:
+    with pytest.raises(CoveyError, match=r"compile it first with covey\.compile, or with covey\.from_pretrained"):
+        next(covey.generate(gpt2(), PROMPT, 1))
+
+
 def test_temperature_needs_scores(small: Model) -> None:
     with pytest.raises(CoveyError, match="gives the next token alone"):
         Generator(ClearSession(small), temperature=1.0)
