@@ -78,6 +78,13 @@ FUNCTIONS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "add number": (lambda m, x: x + 1, IMAGE),
     "add truth value": (lambda m, x: x + (x > 0) + ((x > 0.5) + 1), IMAGE),
     "truth values added": (lambda m, x: torch.where((x > 0.5) + (x < -0.5), x, 0.0), IMAGE),
+    "truth values chosen": (lambda m, x: torch.where(x > 0, x > 1, x < -1) * x, IMAGE),
+    "truth values chosen from constant ones": (lambda m, x: torch.where(x > 0, K > 0, x < -1) * x, IMAGE),
+    "truth values or none": (
+        lambda m, x: (torch.where(x > 0, x < 1, False) | (x < 0).masked_fill(x < -1, False)) * x,
+        IMAGE,
+    ),
+    "a truth value or a number": (lambda m, x: torch.where(x > 0, x < 1, x), IMAGE),
     "truth values added to constant ones": (lambda m, x: torch.where((x > 0.5) + (K > 0), x, 0.0), IMAGE),
     "sub": (lambda m, x: torch.relu(x) - x, IMAGE),
     "rsub": (lambda m, x: 1.5 - x, IMAGE),

@@ -99,7 +99,7 @@ def _chain(node: OnnxNode, output: str | None) -> Value:
 
 @from_torch("aten.add.Tensor", "aten.add.Scalar")
 def _add_aten(node: TorchNode) -> None:
-    truths = both_truths(node)
+    truths = both_truths(node, "self", "other")
     if truths is not None:
         node.ignore("alpha")
         node.become("Or", *truths)
@@ -107,14 +107,14 @@ def _add_aten(node: TorchNode) -> None:
     node.become("Add", truth_as_number(node, node.operand("self")), truth_as_number(node, times_alpha(node)))
 
 
-def both_truths(node: TorchNode) -> list[Operand] | None:
-    """The arguments `self` and `other` where both are truth values, of which PyTorch's result is one."""
-    given = [node.argument("self"), node.argument("other")]
-    public = [isinstance(each, Constant) and each.array.dtype == np.bool_ for each in given]
+def both_truths(node: TorchNode, *names: str) -> list[Operand] | None:
+    """The arguments of these names where all are truth values, of which PyTorch's result is one."""
+    given = [node.argument(name) for name in names]
+    public = [isinstance(each, bool) or (isinstance(each, Constant) and each.array.dtype == np.bool_) for each in given]
     secret = [isinstance(each, Value) and each.dtype is DType.BOOL for each in given]
     if not all(one or other for one, other in zip(public, secret, strict=True)):
         return None
-    return [each.array if isinstance(each, Constant) else each for each in given]
+    return [each if isinstance(each, Value) else np.asarray(getattr(each, "array", each)) for each in given]
 
 
 def truth_as_number(node: TorchNode, given: Operand) -> Operand:

@@ -117,7 +117,7 @@ def _by_activation(node: OnnxNode) -> None:
 
 @from_torch("aten.mul.Tensor", "aten.mul.Scalar")
 def _mul_aten(node: TorchNode) -> None:
-    truths = both_truths(node)
+    truths = both_truths(node, "self", "other")
     if truths is not None:
         node.become("And", *truths)
         return

@@ -14,7 +14,7 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
-from covey.ops.add import Add
+from covey.ops.add import Add, both_truths, truth_as_number
 from covey.ops.gather import ABSENT, flat
 from covey.ops.mul import Mul
 from covey.ops.reshape import Reshape
@@ -160,13 +160,21 @@ def _by_constant(node: OnnxNode) -> None:
 
 @from_torch("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def _where_aten(node: TorchNode) -> None:
-    condition = node.argument("condition")
-    known = condition if isinstance(condition, Value) else node.constant("condition")
-    node.become("Where", known, node.operand("self"), node.operand("other"))
+    _choose(node, "condition", "self", "other")
 
 
 @from_torch("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def _masked_fill_aten(node: TorchNode) -> None:
-    mask = node.argument("mask")
-    known = mask if isinstance(mask, Value) else node.constant("mask")
-    node.become("Where", known, node.operand("value"), node.operand("self"))
+    _choose(node, "mask", "value", "self")
+
+
+def _choose(node: TorchNode, condition: str, first: str, second: str) -> None:
+    given = node.argument(condition)
+    known = given if isinstance(given, Value) else node.constant(condition)
+    truths = both_truths(node, first, second)
+    if truths is not None and isinstance(known, Value):
+        chosen = node.apply("And", known, truths[0], suffix="chosen")
+        otherwise = node.apply("And", node.apply("Not", known, suffix="not"), truths[1], suffix="otherwise")
+        node.become("Or", chosen, otherwise)
+        return
+    node.become("Where", known, *(truth_as_number(node, node.operand(name)) for name in (first, second)))
