@@ -143,7 +143,7 @@ impl<W: Word, M: Copy> Block<'_, W, M> {
             let mut sums = [[V::zero(); NV]; R];
             let mut masks = self.masks.as_ptr();
             for run in runs {
-                let from = words.as_ptr().add(self.first * apart + run.word);
+                let from = words.as_ptr().wrapping_add(self.first * apart + run.word);
                 for at in 0..run.len {
                     for r in 0..R {
                         let word = V::splat(*from.add(r * apart + at * step));

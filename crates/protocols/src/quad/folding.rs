@@ -133,8 +133,8 @@ pub(super) fn memory_of_map<W: Word>(geometry: &Geometry, batch: usize) -> usize
     match geometry {
         Geometry::Conv2d(conv) => {
             let (outputs, depth) = sizes(geometry);
-            let sums = conv.in_channels * Positions::sums(conv);
-            W::BYTES * (COLUMNS * (2 * outputs + depth) + sums) + 2 * Positions::drawn(conv, batch)
+            let held = conv.in_channels.max(outputs) * Positions::held(conv);
+            W::BYTES * (COLUMNS * (2 * outputs + depth) + held) + 2 * Positions::drawn(conv, batch)
         }
         Geometry::Dense { .. } => 3 * W::BYTES * verified_by_map(geometry, batch),
     }

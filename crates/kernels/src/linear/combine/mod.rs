@@ -198,6 +198,15 @@ impl Positions {
             .sum()
     }
 
+    /// Sums that are held for each channel while an input or an output is combined, at most.
+    pub fn held(geometry: &ConvGeometry) -> usize {
+        let [rows, columns] = [0, 1].map(|axis| reaches(geometry, axis));
+        let of_phase = |phase| differences(geometry.grid()[1], &taps(geometry, &rows, &columns, phase));
+        let most = phases(geometry).map(|phase| Sums::new(&of_phase(phase)).len).max().unwrap_or(0);
+        let shifts: Vec<isize> = shifts(geometry.grid()[1]).map(|shift| shift as isize).collect();
+        most.max(Sums::new(&shifts).len)
+    }
+
     /// Whether the places of both convolutions, of as many output channels and positions, are the same.
     pub fn are_alike(one: &ConvGeometry, other: &ConvGeometry) -> bool {
         (one.output(), one.grid()) == (other.output(), other.grid())
