@@ -143,7 +143,7 @@ fn multiply_64(x: __m512i, y: __m512i) -> __m512i {
 /// Instructions for words of one width.
 macro_rules! instructions {
     ($word:ty, $broadcast:ident, $multiply_add:ident, $of_broadcast:literal, $of_multiply:literal, $of_add:literal) => {
-        /// The word in every lane. Next to assembly, compilers take its twin of floats, which holds products up by a fifth on Zen 4 cores.
+        /// The word in every lane. Next to assembly, compilers take the instruction's twin of floats, which holds up products on Zen 4 cores.
         ///
         /// # Safety
         /// The word is readable.
@@ -163,9 +163,8 @@ macro_rules! instructions {
             word
         }
 
-        /// Sums and the products `x · y` of each. Zen 4 cores multiply and add at once in four units, and fill them better by a fifth where
-        /// pairs of products alternate with pairs of sums than where single ones do, as compilers order them. Products replace an operand
-        /// for the reason of [`multiply_64`].
+        /// `sums + x · y`, pair by pair. Zen 4 cores fill their four units better where two products precede two sums. Compilers let single
+        /// ones alternate. Products replace an operand for the reason of [`multiply_64`].
         #[inline]
         #[target_feature(enable = "avx512f,avx512dq")]
         fn $multiply_add(sums: [__m512i; 2], x: [__m512i; 2], y: [__m512i; 2]) -> [__m512i; 2] {

@@ -19,8 +19,8 @@
 //!
 //! Of a convolution the positions are combined as well, by bits A from the same keys: message for message a square of A·m·B is
 //! verified. As A·(X·l1')·B = (A·X)·(l1'·B), that takes sums of the words whose bit is set in place of a product, and no more after
-//! it (`covey_kernels::Positions`). A difference that B leaves passes A with chance 2^-[`COLUMNS`] again: what its lowest set bits sum up to
-//! is random for each combination.
+//! it (`covey_kernels::Positions`). A difference that B leaves passes A with chance 2^-[`COLUMNS`] again: each combination
+//! sums its lowest set bits up to 0 with chance 1/2.
 
 use covey_kernels::{Buffer, Chunk, ConvGeometry, LinearWeight, Part, Positions, elementwise, gemm};
 use covey_ring::Word;
@@ -128,7 +128,7 @@ pub(super) fn verified_by_map(geometry: &Geometry, batch: usize) -> usize {
     }
 }
 
-/// Bytes of working memory: sums of both messages, a product that is taken off them, sums over an input, A for both.
+/// Bytes of working memory: sums of both messages, a product that is taken off them, sums over an input or an output, A for both.
 pub(super) fn memory_of_map<W: Word>(geometry: &Geometry, batch: usize) -> usize {
     match geometry {
         Geometry::Conv2d(conv) => {

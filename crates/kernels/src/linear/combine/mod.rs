@@ -110,8 +110,8 @@ impl Sums {
     }
 }
 
-/// Shifts of a grid of `width` columns: a block of rows and columns, or all next to each other where that is as good. Three elements of a
-/// kernel's row take sums of two more columns, which one vector has.
+/// Shifts of a grid of `width` columns: a block of rows and columns, or all next to each other where that is as good. A kernel's row of three
+/// elements takes 14 neighbouring sums of a row of the block, which fit a window.
 fn shifts(width: usize) -> impl Iterator<Item = usize> {
     let columns = if width < 16 { Positions::COUNT } else { 12 };
     (0..Positions::COUNT).map(move |combination| combination / columns * width + combination % columns)
@@ -192,19 +192,14 @@ impl Positions {
 
     /// Sums over the positions that combinations of an input take, for each of its channels.
     pub fn sums(geometry: &ConvGeometry) -> usize {
-        let [rows, columns] = [0, 1].map(|axis| reaches(geometry, axis));
-        phases(geometry)
-            .map(|phase| differences(geometry.grid()[1], &taps(geometry, &rows, &columns, phase)).len())
-            .sum()
+        of_phases(geometry).map(|differences| differences.len()).sum()
     }
 
     /// Sums that are held for each channel while an input or an output is combined, at most.
     pub fn held(geometry: &ConvGeometry) -> usize {
-        let [rows, columns] = [0, 1].map(|axis| reaches(geometry, axis));
-        let of_phase = |phase| differences(geometry.grid()[1], &taps(geometry, &rows, &columns, phase));
-        let most = phases(geometry).map(|phase| Sums::new(&of_phase(phase)).len).max().unwrap_or(0);
-        let shifts: Vec<isize> = shifts(geometry.grid()[1]).map(|shift| shift as isize).collect();
-        most.max(Sums::new(&shifts).len)
+        let of_output = shifts(geometry.grid()[1]).map(|shift| shift as isize).collect();
+        let of_each = of_phases(geometry).chain([of_output]);
+        of_each.map(|differences| Sums::new(&differences).len).max().unwrap_or(0)
     }
 
     /// Whether the places of both convolutions, of as many output channels and positions, are the same.
@@ -343,6 +338,12 @@ fn reaches(geometry: &ConvGeometry, axis: usize) -> Vec<Reach> {
         Reach { element, phase, ahead, reads }
     };
     (0..geometry.kernel[axis]).map(of).filter(|reach| !reach.reads.is_empty()).collect()
+}
+
+/// The differences of each phase of an input, where all elements read.
+fn of_phases(geometry: &ConvGeometry) -> impl Iterator<Item = Vec<isize>> {
+    let [rows, columns] = [0, 1].map(|axis| reaches(geometry, axis));
+    phases(geometry).map(move |phase| differences(geometry.grid()[1], &taps(geometry, &rows, &columns, phase)))
 }
 
 /// Rows and columns of the input modulo the strides.
