@@ -115,10 +115,11 @@ impl<W: Word> Vector for Zmm<W> {
     }
     #[inline(always)]
     unsafe fn mul_add_two(sums: [Self; 2], x: [Self; 2], y: [Self; 2]) -> [Self; 2] {
-        let [sums, x, y] = [sums, x, y].map(|pair| pair.map(|vector| vector.0));
+        // Without closures, which are not inlined here unless the build is optimised in full.
+        let (sums, x, y) = ([sums[0].0, sums[1].0], [x[0].0, x[1].0], [y[0].0, y[1].0]);
         // SAFETY: the caller has AVX-512 F and DQ.
         let sums = unsafe { if W::BITS == 32 { multiply_add_32(sums, x, y) } else { multiply_add_64(sums, x, y) } };
-        sums.map(|sum| Zmm(sum, PhantomData))
+        [Zmm(sums[0], PhantomData), Zmm(sums[1], PhantomData)]
     }
 }
 
