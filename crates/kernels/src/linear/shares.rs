@@ -33,12 +33,16 @@ impl<W: Word> Place<'_, W> {
     }
 }
 
-/// Where a chunk may be cut, counted from its start: at multiples of these.
+/// Where a chunk may be cut, counted from its start, and what a part takes.
 #[derive(Clone, Copy)]
 pub(super) struct Cuts {
+    /// Rows are cut at multiples of this.
     rows: usize,
-    /// Of a run of positions.
+    /// So is a run of positions.
     run: usize,
+    /// What a row takes before its products, in products of two words, and what a column takes.
+    of_row: usize,
+    of_column: usize,
 }
 
 impl Cuts {
@@ -47,11 +51,18 @@ impl Cuts {
         let channels = geometry.out_channels / geometry.groups;
         let whole = geometry.groups == 1 || channels.is_multiple_of(SIDE);
         let rows = if whole { SIDE } else { SIDE.next_multiple_of(channels) };
-        Cuts { rows, run: SIDE.next_multiple_of(Chunk::band(geometry)) }
+        let cuts = Cuts { rows, run: SIDE.next_multiple_of(Chunk::band(geometry)), ..Cuts::of_dense() };
+        // A row's weights are added up to as many terms as a tile of nine positions.
+        if geometry.is_fast() { Cuts { of_row: 32, of_column: 4, ..cuts } } else { cuts }
     }
 
     pub(super) fn of_dense() -> Self {
-        Cuts { rows: SIDE, run: SIDE }
+        Cuts { rows: SIDE, run: SIDE, of_row: 4, of_column: 4 }
+    }
+
+    /// What a part of so many rows and columns takes.
+    fn cost(&self, rows: usize, columns: usize) -> usize {
+        rows * columns + self.of_row * rows + self.of_column * columns
     }
 }
 
@@ -81,19 +92,18 @@ pub(super) fn on_threads<W: Word>(
 }
 
 impl Chunk {
-    /// Cuts it into about `wanted` parts, so that rows and columns that each part reads are few in all.
+    /// Cuts it into about `wanted` parts, so that the longest takes the least time: parts are of unequal length, and those by rows read
+    /// all columns again, those by columns all rows.
     fn shares(&self, wanted: usize, cuts: Cuts) -> Vec<Chunk> {
-        let (rows, columns) = (self.rows.len(), self.columns());
-        // Parts by rows read all columns again, and parts by columns all rows: square parts read least.
-        let square = (wanted as f64 * rows as f64 / columns as f64).sqrt().round() as usize;
-        let down = square.clamp(1, rows.div_ceil(cuts.rows).min(wanted));
-        let across = (wanted / down).max(1);
-        let images: Vec<_> = within(&self.images, self.images.len().div_ceil(across), 1).collect();
-        // Kernels count columns from image to image: a part of several images has all of their positions.
-        let of_run = if images.iter().all(|part| part.len() == 1) { across.div_ceil(images.len()) } else { 1 };
-        let runs: Vec<_> = within(&self.run, self.run.len().div_ceil(of_run), cuts.run).collect();
+        let most = self.rows.len().div_ceil(cuts.rows).min(wanted);
+        let grids = (1..=most).map(|down| self.grid(down, wanted / down, cuts));
+        let longest = |[rows, images, runs]: &[Vec<Range<usize>>; 3]| {
+            let longest = |ranges: &[Range<usize>]| ranges.iter().map(Range::len).max().unwrap_or(0);
+            cuts.cost(longest(rows), longest(images) * longest(runs))
+        };
+        let Some([rows, images, runs]) = grids.min_by_key(longest) else { return Vec::new() };
         let mut shares = Vec::new();
-        for rows in within(&self.rows, rows.div_ceil(down), cuts.rows) {
+        for rows in &rows {
             for images in &images {
                 for run in &runs {
                     shares.push(Chunk { rows: rows.clone(), images: images.clone(), run: run.clone(), ..*self });
@@ -101,6 +111,16 @@ impl Chunk {
             }
         }
         shares
+    }
+
+    /// Its rows, images and runs of positions in about `down` parts of rows and `across` of columns.
+    fn grid(&self, down: usize, across: usize, cuts: Cuts) -> [Vec<Range<usize>>; 3] {
+        let rows = within(&self.rows, self.rows.len().div_ceil(down), cuts.rows).collect();
+        let images: Vec<_> = within(&self.images, self.images.len().div_ceil(across), 1).collect();
+        // Kernels count columns from image to image: a part of several images has all of their positions.
+        let of_run = if images.iter().all(|part| part.len() == 1) { across.div_ceil(images.len()) } else { 1 };
+        let runs = within(&self.run, self.run.len().div_ceil(of_run), cuts.run).collect();
+        [rows, images, runs]
     }
 
     /// Where the runs of a part of the chunk start among its words.
