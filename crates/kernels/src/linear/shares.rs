@@ -57,7 +57,8 @@ impl Cuts {
     }
 
     pub(super) fn of_dense() -> Self {
-        Cuts { rows: SIDE, run: SIDE, of_row: 4, of_column: 4 }
+        // Products read rows in place, and gather columns.
+        Cuts { rows: SIDE, run: SIDE, of_row: 2, of_column: 16 }
     }
 
     /// What a part of so many rows and columns takes.
