@@ -4,17 +4,19 @@ use covey_protocols::quad::tampering::Check;
 use covey_transport::PeerId;
 
 use super::circuit::CHECKS;
-use super::each;
-use super::judge::{judge, tells};
+use super::judge::{Due, judge, tells};
 use super::strategies::{Script, Strategy};
 use super::ways::strategies;
 use super::world::{Cheat, PARTIES, Run, World, run};
+use super::{AT_ONCE, each};
 
 /// What becomes of the strategies without one check.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
     /// The check.
     pub check: String,
+    /// Strategies that were tried without it.
+    pub tried: usize,
     /// Strategies that then end in a wrong output, in honest parties that disagree, or in something told that depends on secrets.
     pub missed: usize,
     /// One of them.
@@ -30,7 +32,7 @@ impl Row {
     }
 }
 
-/// What became of a strategy.
+/// What becomes of a strategy with all checks.
 struct Outcome {
     missed: bool,
     findings: Vec<String>,
@@ -39,44 +41,49 @@ struct Outcome {
 }
 
 /// Every check, in a ring of so many bits. A strategy is tried again without a check that had to do with how it ended; without any
-/// other it would end the same way.
-pub fn campaign(ring: u32) -> Result<Vec<Row>, String> {
+/// other it would end the same way. If `short`, a check has had enough once a strategy gets past.
+pub fn campaign(ring: u32, short: bool) -> Result<Vec<Row>, String> {
     let world = World::new(ring);
     let (script, [due, _]) = Script::new(world)?;
     // What is waited for in vain tells nothing of checks.
     let strategies: Vec<_> = strategies(&script).into_iter().filter(|strategy| !strategy.waits()).collect();
-    let outcomes = |jobs: &[(&Strategy, Option<Check>)]| {
-        each(jobs, |(strategy, left_out)| {
-            let world = World { left_out: *left_out, ..world };
-            let first = run(world, &strategy.cheat);
-            let tally = judge(&first, &strategy.cheat, &due);
-            let told = || tells(&first, &run(World { secrets: 1, ..world }, &strategy.cheat), &strategy.cheat);
-            let missed = tally.wrong + tally.split > 0 || told();
-            Outcome { missed, findings: findings(&first), behind: behind(strategy, &first) }
-        })
+    let with_all = each(&strategies, |strategy| {
+        let run = run(world, &strategy.cheat);
+        Outcome { missed: is_missed(&run, strategy, &due), findings: findings(&run), behind: behind(strategy, &run) }
+    });
+    let without = |check: Check, index: usize| {
+        let (world, cheat) = (World { left_out: Some(check), ..world }, &strategies[index].cheat);
+        let first = run(world, cheat);
+        let told = || tells(&first, &run(World { secrets: 1, ..world }, cheat), cheat);
+        let missed = is_missed(&first, &strategies[index], &due) || told();
+        (missed && !with_all[index].missed, !missed && findings(&first) != with_all[index].findings)
     };
-    let with_all = outcomes(&strategies.iter().map(|strategy| (strategy, None)).collect::<Vec<_>>());
-    let tried: Vec<(usize, Check)> = Check::ALL
-        .iter()
-        .flat_map(|check| (0..strategies.len()).map(|index| (index, *check)))
-        .filter(|(index, check)| with_all[*index].behind.contains(check))
-        .collect();
-    let jobs: Vec<_> = tried.iter().map(|(index, check)| (&strategies[*index], Some(*check))).collect();
-    let without = outcomes(&jobs);
     let row = |check: Check| {
-        let of_check = || tried.iter().zip(&without).filter(move |((_, tried), _)| *tried == check);
-        let is_missed = |index: usize, outcome: &Outcome| outcome.missed && !with_all[index].missed;
-        let missed: Vec<usize> = of_check()
-            .filter(|((index, _), outcome)| is_missed(*index, outcome))
-            .map(|((index, _), _)| *index)
-            .collect();
-        let is_elsewhere =
-            |index: usize, outcome: &Outcome| !outcome.missed && outcome.findings != with_all[index].findings;
-        let elsewhere = of_check().filter(|((index, _), outcome)| is_elsewhere(*index, outcome)).count();
-        let example = missed.first().map(|&index| format!("{} ({})", strategies[index].name, strategies[index].place));
-        Row { check: format!("{check:?}"), missed: missed.len(), example, elsewhere }
+        let tried: Vec<usize> =
+            (0..strategies.len()).filter(|index| with_all[*index].behind.contains(&check)).collect();
+        let mut row = Row { check: format!("{check:?}"), tried: 0, missed: 0, example: None, elsewhere: 0 };
+        for some in tried.chunks(if short { AT_ONCE } else { tried.len().max(1) }) {
+            for (index, (missed, elsewhere)) in some.iter().zip(each(some, |index| without(check, *index))) {
+                if missed && row.example.is_none() {
+                    row.example = Some(format!("{} ({})", strategies[*index].name, strategies[*index].place));
+                }
+                row.missed += usize::from(missed);
+                row.elsewhere += usize::from(elsewhere);
+            }
+            row.tried += some.len();
+            if short && row.missed > 0 {
+                break;
+            }
+        }
+        row
     };
     Ok(Check::ALL.into_iter().map(row).collect())
+}
+
+/// Whether a run ended in a wrong output, or in honest parties that disagree.
+fn is_missed(run: &Run, strategy: &Strategy, due: &Due) -> bool {
+    let tally = judge(run, &strategy.cheat, due);
+    tally.wrong + tally.split > 0
 }
 
 /// The checks that had to do with how a run ended.

@@ -133,6 +133,8 @@ pub(crate) struct Product<'a, W, B> {
 /// Rows of `b` in a panel. Deep panels read and write `c` less often. That counts for more than panels that fit a first-level cache of
 /// 32 KiB: the second-level cache is fast enough.
 const DEPTH: usize = 256;
+/// Rows of `b` packed for all held panels before the next rows. They lie far apart, and processors fetch ahead along few of them at a time.
+const TOGETHER: usize = 16;
 /// Bytes of packed panels held at once, within a second-level cache.
 const PANELS_BYTES: usize = 512 << 10;
 /// Rows of `a` that meet all held panels before the next rows: `ROWS * DEPTH` words stay in the second-level cache.
@@ -156,10 +158,18 @@ pub(super) unsafe fn blocked<V: Vector, B: Panels<V::Word>, const MR: usize, con
         let j1 = n.min(j0 + held);
         for k0 in (0..k).step_by(DEPTH) {
             let depth = DEPTH.min(k - k0);
-            for j in (j0..j1).step_by(width) {
-                let columns = j..j1.min(j + width);
-                let stride = columns.len().next_multiple_of(V::LANES);
-                b.pack(k0..k0 + depth, columns, stride, &mut panels[(j - j0) * depth..][..stride * depth]);
+            for rows in (k0..k0 + depth).step_by(TOGETHER).map(|row| row..(k0 + depth).min(row + TOGETHER)) {
+                for j in (j0..j1).step_by(width) {
+                    let columns = j..j1.min(j + width);
+                    let stride = columns.len().next_multiple_of(V::LANES);
+                    let panel = &mut panels[(j - j0) * depth..][..stride * depth];
+                    b.pack(
+                        rows.clone(),
+                        columns,
+                        stride,
+                        &mut panel[(rows.start - k0) * stride..][..rows.len() * stride],
+                    );
+                }
             }
             for i0 in (0..m).step_by(ROWS) {
                 for j in (j0..j1).step_by(width) {
