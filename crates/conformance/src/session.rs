@@ -10,6 +10,7 @@ use covey_ring::Ring;
 use covey_transport::{Endpoint, Network, PeerId};
 
 use crate::harness::Harness;
+use crate::threads::from_environment;
 use crate::{Failure, Transport};
 
 /// Stands between a party's endpoint and its protocol.
@@ -42,8 +43,8 @@ impl<'a, H: Harness> Session<'a, H> {
         // Once: tests of threads choose others.
         static THREADS: Once = Once::new();
         THREADS.call_once(|| {
-            if let Ok(threads) = std::env::var("COVEY_THREADS") {
-                use_threads(Some(threads.parse().expect("a number of threads"))).expect("threads");
+            if let Some(threads) = from_environment() {
+                use_threads(Some(threads)).expect("threads");
             }
         });
         let options = H::options(options);

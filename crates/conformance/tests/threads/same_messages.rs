@@ -9,9 +9,8 @@ use covey_conformance::quad::QuadHarness;
 use covey_conformance::tap::{Log, Tap, messages};
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
-use covey_conformance::{Harness, Session, Transport, programs};
+use covey_conformance::{Harness, Session, Threads, Transport, programs};
 use covey_program::{Program, ProgramError};
-use covey_protocols::threads::use_threads;
 use covey_protocols::{LinearMethod, Options, Phase};
 use covey_ring::{Ring, Tensor};
 
@@ -41,7 +40,7 @@ fn check_program<H: Harness>(
     let mut first: Option<(Transcript, Vec<_>)> = None;
     for threads in [1, 2, 3, 4, 8] {
         // Whatever other tests of this process choose meanwhile, nothing but the time may depend on it.
-        use_threads(Some(threads)).unwrap();
+        let _guard = Threads::new(threads);
         let logs: Vec<Log> = (0..H::PARTIES).map(|_| Log::default()).collect();
         let wrap = |me: usize, endpoint| -> Box<dyn covey_transport::Endpoint> {
             Box::new(Tap::new(endpoint, logs[me].clone()))

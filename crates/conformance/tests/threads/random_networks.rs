@@ -12,10 +12,9 @@ use covey_conformance::quad::QuadHarness;
 use covey_conformance::samples::in_full;
 use covey_conformance::trio::TrioHarness;
 use covey_conformance::two_party::TwoPartyHarness;
-use covey_conformance::{Harness, Session, Transport, programs};
+use covey_conformance::{Harness, Session, Threads, Transport, programs};
 use covey_program::{Program, ProgramBuilder, Rounding, ValueId, Window, op};
 use covey_protocols::served::Served;
-use covey_protocols::threads::use_threads;
 use covey_protocols::{Options, Phase};
 use covey_ring::Ring;
 
@@ -155,6 +154,7 @@ struct Setting<H> {
     case: Case,
     runs: &'static [(Phase, u64)],
     described: String,
+    _threads: Threads,
 }
 
 impl<H: Harness> Setting<H> {
@@ -163,11 +163,11 @@ impl<H: Harness> Setting<H> {
         let (batch, threads) = (1 + random.below(12), 1 + random.below(20));
         let options = Options { window: random.of(&[1, 7, 16, 16, 256]), ..Options::default() };
         let runs: &[_] = random.of(&[&[(Phase::Joint, 1)][..], &[(Phase::Preprocess, 1), (Phase::Online, 1)]]);
-        use_threads(Some(threads)).unwrap();
+        let guard = Threads::new(threads);
         let weights = programs::weights(&program).unwrap();
         let case = Case { inputs: vec![programs::inputs(&program, batch, 0)], program, weights };
         let described = format!("COVEY_NETWORK={seed}, {batch} samples, {threads} threads, {runs:?}");
-        Setting { session: Session::new(Transport::Memory, ring, options), case, runs, described }
+        Setting { session: Session::new(Transport::Memory, ring, options), case, runs, described, _threads: guard }
     }
 
     fn check(self) {
@@ -182,7 +182,7 @@ fn check<H: Harness<Protocol: Served>>(ring: Ring, seed: u64, random: &mut Rando
     if turn == 0 {
         return setting.check();
     }
-    let Setting { session, case, runs, described } = setting;
+    let Setting { session, case, runs, described, _threads } = setting;
     conform_turned(&session, &case, runs, turn)
         .unwrap_or_else(|failure| panic!("{described}, roles turned by {turn}: {failure}"));
 }

@@ -1,0 +1,5 @@
+//! Parties on several threads. A binary of its own: the tests of a process share its threads, and others would take twice as long.
+
+mod random_networks;
+mod same_messages;
+mod sums;
