@@ -1,16 +1,14 @@
 //! A session of a protocol under test: its parties and its client, each a thread.
 
 use std::marker::PhantomData;
-use std::sync::{Mutex, Once};
+use std::sync::Mutex;
 use std::thread;
 
 use covey_protocols::Options;
-use covey_protocols::threads::use_threads;
 use covey_ring::Ring;
 use covey_transport::{Endpoint, Network, PeerId};
 
 use crate::harness::Harness;
-use crate::threads::from_environment;
 use crate::{Failure, Transport};
 
 /// Stands between a party's endpoint and its protocol.
@@ -40,13 +38,7 @@ impl<'a, H: Harness> Session<'a, H> {
     /// If `COVEY_THREADS` is no number of threads.
     pub fn new(transport: Transport, ring: Ring, options: Options) -> Self {
         covey_kernels::dispatch::cap_from_environment();
-        // Once: tests of threads choose others.
-        static THREADS: Once = Once::new();
-        THREADS.call_once(|| {
-            if let Some(threads) = from_environment() {
-                use_threads(Some(threads)).expect("threads");
-            }
-        });
+        crate::threads::begin();
         let options = H::options(options);
         Session { transport, ring, options, wrap: None, run: 1, harness: PhantomData }
     }

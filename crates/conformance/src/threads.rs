@@ -1,6 +1,6 @@
 //! The threads that parties compute on, which the tests of a process share.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 
 use covey_protocols::threads::use_threads;
 
@@ -17,6 +17,7 @@ impl Threads {
     /// # Panics
     /// If there cannot be as many.
     pub fn new(count: usize) -> Self {
+        begin();
         let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         use_threads(Some(count)).expect("threads");
         *live += 1;
@@ -29,15 +30,21 @@ impl Drop for Threads {
         let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         *live -= 1;
         if *live == 0 {
-            use_threads(Some(from_environment().unwrap_or(1))).expect("threads");
+            use_threads(Some(usual())).expect("threads");
         }
     }
 }
 
-/// What `COVEY_THREADS` says.
+/// Has parties compute on the usual number of threads. Once: guards choose others.
+pub(crate) fn begin() {
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| use_threads(Some(usual())).expect("threads"));
+}
+
+/// What `COVEY_THREADS` says, or one.
 ///
 /// # Panics
 /// If it is no number.
-pub(crate) fn from_environment() -> Option<usize> {
-    Some(std::env::var("COVEY_THREADS").ok()?.parse().expect("a number of threads"))
+fn usual() -> usize {
+    std::env::var("COVEY_THREADS").map_or(1, |threads| threads.parse().expect("a number of threads"))
 }
