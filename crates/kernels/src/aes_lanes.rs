@@ -176,12 +176,12 @@ impl Lanes for __m128i {
     #[inline(always)]
     unsafe fn add<W: Word>(self, other: Self) -> Self {
         // SAFETY: as the caller promises.
-        unsafe { if W::BITS == 32 { _mm_add_epi32(self, other) } else { _mm_add_epi64(self, other) } }
+        unsafe { if const { W::BITS == 32 } { _mm_add_epi32(self, other) } else { _mm_add_epi64(self, other) } }
     }
     #[inline(always)]
     unsafe fn sub<W: Word>(self, other: Self) -> Self {
         // SAFETY: as the caller promises.
-        unsafe { if W::BITS == 32 { _mm_sub_epi32(self, other) } else { _mm_sub_epi64(self, other) } }
+        unsafe { if const { W::BITS == 32 } { _mm_sub_epi32(self, other) } else { _mm_sub_epi64(self, other) } }
     }
     #[inline(always)]
     unsafe fn spread(self) -> Self {
@@ -275,12 +275,12 @@ impl Lanes for __m256i {
     #[inline(always)]
     unsafe fn add<W: Word>(self, other: Self) -> Self {
         // SAFETY: as the caller promises.
-        unsafe { if W::BITS == 32 { _mm256_add_epi32(self, other) } else { _mm256_add_epi64(self, other) } }
+        unsafe { if const { W::BITS == 32 } { _mm256_add_epi32(self, other) } else { _mm256_add_epi64(self, other) } }
     }
     #[inline(always)]
     unsafe fn sub<W: Word>(self, other: Self) -> Self {
         // SAFETY: as the caller promises.
-        unsafe { if W::BITS == 32 { _mm256_sub_epi32(self, other) } else { _mm256_sub_epi64(self, other) } }
+        unsafe { if const { W::BITS == 32 } { _mm256_sub_epi32(self, other) } else { _mm256_sub_epi64(self, other) } }
     }
     #[inline(always)]
     unsafe fn spread(self) -> Self {

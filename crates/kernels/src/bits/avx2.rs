@@ -58,7 +58,7 @@ fn words_of_planes<W: Word>(values: &[W; CHUNK], planes: usize, side: usize, row
 #[target_feature(enable = "avx2")]
 fn by_bytes<W: Word>(values: &[W; CHUNK], planes: usize) -> ([__m256i; 8], [__m256i; 8]) {
     let (low, high) = bytes(values).split_at(CHUNK / 2 * W::BYTES);
-    if W::BITS == 32 {
+    if const { W::BITS == 32 } {
         return (bytes_of_32(low, planes), bytes_of_32(high, planes));
     }
     (bytes_of_64(low, planes), bytes_of_64(high, planes))

@@ -171,7 +171,7 @@ fn split<W: Word, const COUNT: usize>(values: &[W; GROUP], half: usize, limbs: &
             let words = unsafe {
                 let from = values.as_ptr().add(64 * i + 16 * z);
                 let low = _mm512_loadu_si512(from.cast());
-                if W::BITS == 32 {
+                if const { W::BITS == 32 } {
                     low
                 } else {
                     _mm512_permutex2var_epi32(low, every_other, _mm512_loadu_si512(from.add(8).cast()))
@@ -203,7 +203,7 @@ fn join<W: Word>(halves: &[Limbs; 2], planes: usize, out: &mut [W; GROUP]) {
             // SAFETY: as in `split`.
             unsafe {
                 let to = out.as_mut_ptr().add(64 * i + 16 * z);
-                if W::BITS == 32 {
+                if const { W::BITS == 32 } {
                     _mm512_storeu_si512(to.cast(), low[z]);
                 } else {
                     _mm512_storeu_si512(to.cast(), _mm512_permutex2var_epi32(low[z], lower, high[z]));
@@ -336,7 +336,7 @@ pub(super) fn pack_bits<W: Word>(values: &[W], plane: &mut [u64]) {
         for part in 0..64 / lanes::<W>() {
             // SAFETY: part < 64 / lanes, so the load stays inside the 64 words.
             let vector = unsafe { _mm512_loadu_si512(values.as_ptr().add(part * lanes::<W>()).cast()) };
-            let mask = if W::BITS == 32 {
+            let mask = if const { W::BITS == 32 } {
                 u64::from(_mm512_test_epi32_mask(vector, _mm512_set1_epi32(1)))
             } else {
                 u64::from(_mm512_test_epi64_mask(vector, _mm512_set1_epi64(1)))
@@ -354,7 +354,7 @@ pub(super) fn expand_bits<W: Word>(plane: &[u64], out: &mut [W]) {
     for (&word, out) in plane.iter().zip(&mut *whole) {
         for part in 0..64 / lanes::<W>() {
             let bits = word >> (part * lanes::<W>());
-            let vector = if W::BITS == 32 {
+            let vector = if const { W::BITS == 32 } {
                 _mm512_maskz_set1_epi32(bits as u16, 1)
             } else {
                 _mm512_maskz_set1_epi64(bits as u8, 1)

@@ -54,7 +54,7 @@ impl<W: Word> Steps<W> for WordByWord {
         for (r, row) in rows.iter_mut().enumerate() {
             for side in 0..SIDE {
                 row[side] = group[64 * side + r].to_u64();
-                if W::BITS == 32 {
+                if const { W::BITS == 32 } {
                     row[side] |= group[64 * side + 32 + r].to_u64() << 32;
                 }
             }
@@ -66,7 +66,7 @@ impl<W: Word> Steps<W> for WordByWord {
         for (r, row) in rows.iter().enumerate() {
             for side in 0..SIDE {
                 group[64 * side + r] = W::from_u64(row[side]);
-                if W::BITS == 32 {
+                if const { W::BITS == 32 } {
                     group[64 * side + 32 + r] = W::from_u64(row[side] >> 32);
                 }
             }

@@ -38,7 +38,7 @@ pub fn conv2d<W: Word>(geometry: &ConvGeometry, batch: usize, x: &[W], w: &[W], 
         return;
     }
     // Compiled here, for both words, and not in every crate that multiplies.
-    if W::BITS == 32 {
+    if const { W::BITS == 32 } {
         add_u32(geometry, batch, same::slice(x), same::slice(w), same::exclusive(out));
     } else {
         add_u64(geometry, batch, same::slice(x), same::slice(w), same::exclusive(out));

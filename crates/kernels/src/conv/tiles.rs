@@ -249,7 +249,7 @@ impl<W: Word> Rows for Channels<'_, W> {
             let zero = _mm512_setzero_si512();
             let from = from.wrapping_offset(group.image);
             let offsets = _mm512_loadu_si512(group.offsets.as_ptr().cast());
-            if W::BITS == 32 {
+            if const { W::BITS == 32 } {
                 [_mm512_mask_i32gather_epi32::<4>(zero, valid, offsets, from.cast()), zero]
             } else {
                 let (low, high) = (_mm512_castsi512_si256(offsets), _mm512_extracti64x4_epi64::<1>(offsets));
@@ -270,7 +270,7 @@ impl<W: Word> Rows for Channels<'_, W> {
 unsafe fn merged<W: Word>([low, high]: [__m512i; 2], valid: u16, from: *const W) -> [__m512i; 2] {
     // SAFETY: as the caller promises; masked lanes are not read.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             [_mm512_mask_loadu_epi32(low, valid, from.cast()), high]
         } else {
             [

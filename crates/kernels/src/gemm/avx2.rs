@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 
 use covey_ring::Word;
 
-use super::blocked::{Panels, Product, blocked};
+use super::blocked::{Block, Blocks, Panels, Product, blocked};
 use super::fast::{self, Convolution};
 use super::lanes::Vector;
 use super::picked::{self, Picked};
-use super::skinny::{self, FewRows};
+use super::skinny::{self, FewRows, Held};
 
 /// 8 words of 32 bits or 4 of 64.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ impl<W: Word> Vector for Ymm<W> {
     unsafe fn splat(word: W) -> Self {
         // SAFETY: the caller has AVX2.
         let vector = unsafe {
-            if W::BITS == 32 {
+            if const { W::BITS == 32 } {
                 _mm256_set1_epi32(word.to_u64() as i32)
             } else {
                 _mm256_set1_epi64x(word.to_u64() as i64)
@@ -52,7 +52,7 @@ impl<W: Word> Vector for Ymm<W> {
     unsafe fn add(self, other: Self) -> Self {
         // SAFETY: the caller has AVX2.
         let sum = unsafe {
-            if W::BITS == 32 { _mm256_add_epi32(self.0, other.0) } else { _mm256_add_epi64(self.0, other.0) }
+            if const { W::BITS == 32 } { _mm256_add_epi32(self.0, other.0) } else { _mm256_add_epi64(self.0, other.0) }
         };
         Ymm(sum, PhantomData)
     }
@@ -60,7 +60,7 @@ impl<W: Word> Vector for Ymm<W> {
     unsafe fn sub(self, other: Self) -> Self {
         // SAFETY: the caller has AVX2.
         let difference = unsafe {
-            if W::BITS == 32 { _mm256_sub_epi32(self.0, other.0) } else { _mm256_sub_epi64(self.0, other.0) }
+            if const { W::BITS == 32 } { _mm256_sub_epi32(self.0, other.0) } else { _mm256_sub_epi64(self.0, other.0) }
         };
         Ymm(difference, PhantomData)
     }
@@ -73,7 +73,7 @@ impl<W: Word> Vector for Ymm<W> {
     unsafe fn mul_add(self, x: Self, y: Self) -> Self {
         // SAFETY: the caller has AVX2.
         let product = unsafe {
-            if W::BITS == 32 {
+            if const { W::BITS == 32 } {
                 _mm256_mullo_epi32(x.0, y.0)
             } else {
                 // (x1·2^32 + x0)(y1·2^32 + y0) = (x1·y0 + x0·y1)·2^32 + x0·y0 modulo 2^64.
@@ -90,7 +90,7 @@ impl<W: Word> Vector for Ymm<W> {
     unsafe fn mask(bits: u16) -> __m256i {
         // SAFETY: the caller has AVX2.
         unsafe {
-            if W::BITS == 32 {
+            if const { W::BITS == 32 } {
                 let lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
                 _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(bits.into()), lanes), lanes)
             } else {
@@ -115,11 +115,25 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
     // SAFETY: as the caller promises.
     unsafe {
         if skinny::goes_by_columns(product) {
-            skinny::by_columns::<Ymm<W>, B>(product, c)
+            skinny::by_columns(product, c, add_dots)
         } else {
-            blocked::<Ymm<W>, B, 4, 2>(product, c)
+            blocked(product, c, Blocks { lanes: Ymm::<W>::LANES, vectors: 2, add: add_block })
         }
     }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+unsafe fn add_block<W: Word>(block: &Block<'_, W>, c: &mut [W]) {
+    // SAFETY: the processor has AVX2.
+    unsafe { block.add::<Ymm<W>, 4, 2>(c) }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx2")]
+unsafe fn add_dots<W: Word>(held: &Held<'_, W>, c: &mut [W]) {
+    // SAFETY: the processor has AVX2.
+    unsafe { held.add::<Ymm<W>>(c) }
 }
 
 /// A convolution of 3 × 3 taps in fewer products.

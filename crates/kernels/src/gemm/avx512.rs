@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 
 use covey_ring::Word;
 
-use super::blocked::{Panels, Product, blocked};
+use super::blocked::{Block, Blocks, Panels, Product, blocked};
 use super::fast::{self, Convolution};
 use super::lanes::Vector;
 use super::picked::{self, Picked};
-use super::skinny::{self, FewRows};
+use super::skinny::{self, FewRows, Held};
 
 /// 16 words of 32 bits or 8 of 64.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ impl<W: Word> Vector for Zmm<W> {
     unsafe fn splat(word: W) -> Self {
         // SAFETY: the caller has AVX-512.
         let vector = unsafe {
-            if W::BITS == 32 {
+            if const { W::BITS == 32 } {
                 _mm512_set1_epi32(word.to_u64() as i32)
             } else {
                 _mm512_set1_epi64(word.to_u64() as i64)
@@ -40,7 +40,10 @@ impl<W: Word> Vector for Zmm<W> {
     #[inline(always)]
     unsafe fn splat_at(from: *const W) -> Self {
         // SAFETY: the caller has AVX-512 F and a readable word.
-        Zmm(unsafe { if W::BITS == 32 { broadcast_32(from.cast()) } else { broadcast_64(from.cast()) } }, PhantomData)
+        Zmm(
+            unsafe { if const { W::BITS == 32 } { broadcast_32(from.cast()) } else { broadcast_64(from.cast()) } },
+            PhantomData,
+        )
     }
     #[inline(always)]
     unsafe fn load(from: *const W) -> Self {
@@ -56,7 +59,7 @@ impl<W: Word> Vector for Zmm<W> {
     unsafe fn add(self, other: Self) -> Self {
         // SAFETY: the caller has AVX-512.
         let sum = unsafe {
-            if W::BITS == 32 { _mm512_add_epi32(self.0, other.0) } else { _mm512_add_epi64(self.0, other.0) }
+            if const { W::BITS == 32 } { _mm512_add_epi32(self.0, other.0) } else { _mm512_add_epi64(self.0, other.0) }
         };
         Zmm(sum, PhantomData)
     }
@@ -64,7 +67,7 @@ impl<W: Word> Vector for Zmm<W> {
     unsafe fn sub(self, other: Self) -> Self {
         // SAFETY: the caller has AVX-512.
         let difference = unsafe {
-            if W::BITS == 32 { _mm512_sub_epi32(self.0, other.0) } else { _mm512_sub_epi64(self.0, other.0) }
+            if const { W::BITS == 32 } { _mm512_sub_epi32(self.0, other.0) } else { _mm512_sub_epi64(self.0, other.0) }
         };
         Zmm(difference, PhantomData)
     }
@@ -93,7 +96,8 @@ impl<W: Word> Vector for Zmm<W> {
     #[inline(always)]
     unsafe fn mul_add(self, x: Self, y: Self) -> Self {
         // SAFETY: the caller has AVX-512 F and DQ.
-        let product = unsafe { if W::BITS == 32 { _mm512_mullo_epi32(x.0, y.0) } else { multiply_64(x.0, y.0) } };
+        let product =
+            unsafe { if const { W::BITS == 32 } { _mm512_mullo_epi32(x.0, y.0) } else { multiply_64(x.0, y.0) } };
         // SAFETY: as above.
         unsafe { self.add(Zmm(product, PhantomData)) }
     }
@@ -105,7 +109,7 @@ impl<W: Word> Vector for Zmm<W> {
     unsafe fn add_where(self, mask: u16, x: Self) -> Self {
         // SAFETY: the caller has AVX-512.
         let sum = unsafe {
-            if W::BITS == 32 {
+            if const { W::BITS == 32 } {
                 _mm512_mask_add_epi32(self.0, mask, self.0, x.0)
             } else {
                 _mm512_mask_add_epi64(self.0, mask as u8, self.0, x.0)
@@ -118,7 +122,8 @@ impl<W: Word> Vector for Zmm<W> {
         // Without closures, which are not inlined here unless the build is optimised in full.
         let (sums, x, y) = ([sums[0].0, sums[1].0], [x[0].0, x[1].0], [y[0].0, y[1].0]);
         // SAFETY: the caller has AVX-512 F and DQ.
-        let sums = unsafe { if W::BITS == 32 { multiply_add_32(sums, x, y) } else { multiply_add_64(sums, x, y) } };
+        let sums =
+            unsafe { if const { W::BITS == 32 } { multiply_add_32(sums, x, y) } else { multiply_add_64(sums, x, y) } };
         [Zmm(sums[0], PhantomData), Zmm(sums[1], PhantomData)]
     }
 }
@@ -203,11 +208,25 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
     // SAFETY: as the caller promises.
     unsafe {
         if skinny::goes_by_columns(product) {
-            skinny::by_columns::<Zmm<W>, B>(product, c)
+            skinny::by_columns(product, c, add_dots)
         } else {
-            blocked::<Zmm<W>, B, 8, 2>(product, c)
+            blocked(product, c, Blocks { lanes: Zmm::<W>::LANES, vectors: 2, add: add_block })
         }
     }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn add_block<W: Word>(block: &Block<'_, W>, c: &mut [W]) {
+    // SAFETY: the processor has AVX-512 F, BW, DQ and VL.
+    unsafe { block.add::<Zmm<W>, 8, 2>(c) }
+}
+
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn add_dots<W: Word>(held: &Held<'_, W>, c: &mut [W]) {
+    // SAFETY: the processor has AVX-512 F, BW, DQ and VL.
+    unsafe { held.add::<Zmm<W>>(c) }
 }
 
 /// A convolution of 3 × 3 taps in fewer products.
@@ -262,7 +281,7 @@ unsafe fn fourth<W: Word>([a, b, c, d]: [__m512i; 4], phase: usize) -> __m512i {
     const WIDE: [[i32; 16]; 4] = places::<8, 2>();
     // SAFETY: the callers have AVX-512 F.
     unsafe {
-        let (low, high) = if W::BITS == 32 {
+        let (low, high) = if const { W::BITS == 32 } {
             let places = _mm512_loadu_si512(NARROW[phase].as_ptr().cast());
             (_mm512_permutex2var_epi32(a, places, b), _mm512_permutex2var_epi32(c, places, d))
         } else {
@@ -297,7 +316,7 @@ pub(super) unsafe fn third<W: Word>([a, b, c]: [__m512i; 3], phase: usize) -> __
     const WIDE: [[[i32; 16]; 2]; 3] = places::<8, 2>();
     // SAFETY: the callers have AVX-512 F and three readable vectors.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             let [first, second] = &NARROW[phase];
             let (first, second) =
                 (_mm512_loadu_si512(first.as_ptr().cast()), _mm512_loadu_si512(second.as_ptr().cast()));

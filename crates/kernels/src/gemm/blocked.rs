@@ -140,20 +140,29 @@ const PANELS_BYTES: usize = 512 << 10;
 /// Rows of `a` that meet all held panels before the next rows: `ROWS * DEPTH` words stay in the second-level cache.
 const ROWS: usize = 256;
 
-/// The product, in register blocks of `MR` rows × `NV` vectors.
+/// How an instruction set adds products to `c`.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks<W> {
+    /// Words of a vector.
+    pub(super) lanes: usize,
+    /// Vectors of a panel.
+    pub(super) vectors: usize,
+    /// [`Block::add`] with these vectors: compiled once, and not for each kind of right operand.
+    pub(super) add: unsafe fn(&Block<'_, W>, &mut [W]),
+}
+
+/// The product, panel by panel.
 ///
 /// # Safety
-/// The processor has `V`'s instruction set. Slices are long enough for the sizes ([`super::product`] checks).
+/// The processor has the instruction set of `blocks`.
 #[inline(always)]
-pub(super) unsafe fn blocked<V: Vector, B: Panels<V::Word>, const MR: usize, const NV: usize>(
-    product: &Product<'_, V::Word, B>,
-    c: &mut [V::Word],
-) {
+pub(super) unsafe fn blocked<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mut [W], blocks: Blocks<W>) {
     let &Product { m, n, k, a, stride: row, b, columns } = product;
-    let width = NV * V::LANES;
-    let held = (PANELS_BYTES / (DEPTH * V::Word::BYTES) / width).max(1) * width;
-    let mut panels = Scratch::new(Use::Right, DEPTH.min(k) * held.min(n.next_multiple_of(V::LANES)) * V::Word::BYTES);
-    let panels = panels.words::<V::Word>();
+    let Blocks { lanes, vectors, add } = blocks;
+    let width = vectors * lanes;
+    let held = (PANELS_BYTES / (DEPTH * W::BYTES) / width).max(1) * width;
+    let mut panels = Scratch::new(Use::Right, DEPTH.min(k) * held.min(n.next_multiple_of(lanes)) * W::BYTES);
+    let panels = panels.words::<W>();
     for j0 in (0..n).step_by(held) {
         let j1 = n.min(j0 + held);
         for k0 in (0..k).step_by(DEPTH) {
@@ -161,7 +170,7 @@ pub(super) unsafe fn blocked<V: Vector, B: Panels<V::Word>, const MR: usize, con
             for rows in (k0..k0 + depth).step_by(TOGETHER).map(|row| row..(k0 + depth).min(row + TOGETHER)) {
                 for j in (j0..j1).step_by(width) {
                     let columns = j..j1.min(j + width);
-                    let stride = columns.len().next_multiple_of(V::LANES);
+                    let stride = columns.len().next_multiple_of(lanes);
                     let panel = &mut panels[(j - j0) * depth..][..stride * depth];
                     b.pack(
                         rows.clone(),
@@ -171,32 +180,28 @@ pub(super) unsafe fn blocked<V: Vector, B: Panels<V::Word>, const MR: usize, con
                     );
                 }
             }
-            for i0 in (0..m).step_by(ROWS) {
+            for i in (0..m).step_by(ROWS) {
                 for j in (j0..j1).step_by(width) {
-                    let panel = &panels[(j - j0) * depth..];
-                    let valid = width.min(j1 - j);
-                    for i in (i0..m.min(i0 + ROWS)).step_by(MR) {
-                        let block = Block {
-                            a: &a[i * row + k0..],
-                            stride: row,
-                            panel,
-                            depth,
-                            rows: MR.min(m - i),
-                            column: j,
-                            valid,
-                            columns,
-                        };
-                        // SAFETY: as the caller promises.
-                        unsafe { block.by_vectors::<V, MR, NV>(&mut c[i * columns.row..]) };
-                    }
+                    let block = Block {
+                        a: &a[i * row + k0..],
+                        stride: row,
+                        panel: &panels[(j - j0) * depth..],
+                        depth,
+                        rows: ROWS.min(m - i),
+                        column: j,
+                        valid: width.min(j1 - j),
+                        columns,
+                    };
+                    // SAFETY: as the caller promises.
+                    unsafe { add(&block, &mut c[i * columns.row..]) };
                 }
             }
         }
     }
 }
 
-/// One register block of `c`: `rows` rows from the slices' starts, `valid` columns from `column`.
-struct Block<'a, W> {
+/// Rows of `a` and a panel: `rows` rows from the slices' starts, `valid` columns from `column`.
+pub(super) struct Block<'a, W> {
     a: &'a [W],
     stride: usize,
     panel: &'a [W],
@@ -208,55 +213,39 @@ struct Block<'a, W> {
 }
 
 impl<W: Word> Block<'_, W> {
+    /// Adds the product to `c`, in register blocks of `MR` rows × `NV` vectors, or one vector where all columns are in the first.
+    ///
+    /// # Safety
+    /// The processor has `V`'s instruction set.
     #[inline(always)]
-    unsafe fn by_vectors<V: Vector<Word = W>, const MR: usize, const NV: usize>(&self, c: &mut [W]) {
-        // SAFETY: as the caller promises, in every arm.
-        unsafe {
-            match self.valid.div_ceil(V::LANES) {
-                1 => self.by_rows::<V, MR, 1>(c),
-                2 if NV >= 2 => self.by_rows::<V, MR, 2>(c),
-                _ => self.by_rows::<V, MR, NV>(c),
-            }
-        }
+    pub(super) unsafe fn add<V: Vector<Word = W>, const MR: usize, const NV: usize>(&self, c: &mut [W]) {
+        // SAFETY: as the caller promises.
+        unsafe { if self.valid <= V::LANES { self.by_rows::<V, MR, 1>(c) } else { self.by_rows::<V, MR, NV>(c) } }
     }
 
     #[inline(always)]
     unsafe fn by_rows<V: Vector<Word = W>, const MR: usize, const NV: usize>(&self, c: &mut [W]) {
-        // SAFETY: as the caller promises, in every arm.
-        unsafe {
-            match self.rows {
-                rows if rows == MR => self.run::<V, MR, NV>(c),
-                1 => self.run::<V, 1, NV>(c),
-                2 => self.run::<V, 2, NV>(c),
-                3 => self.run::<V, 3, NV>(c),
-                rows => {
-                    // The first four, then what is left, at most three as MR <= 8.
-                    const { assert!(MR <= 8) };
-                    Block { rows: 4, ..*self }.run::<V, 4, NV>(c);
-                    if rows > 4 {
-                        let rest = Block { a: &self.a[4 * self.stride..], rows: rows - 4, ..*self };
-                        rest.few_rows::<V, NV>(&mut c[4 * self.columns.row..]);
-                    }
-                }
+        const { assert!(MR == 4 || MR == 8) };
+        let mut done = 0;
+        while done < self.rows {
+            let block = Block { a: &self.a[done * self.stride..], rows: self.rows - done, ..*self };
+            let c = &mut c[done * self.columns.row..];
+            // SAFETY: as the caller promises, in every arm.
+            unsafe {
+                done += match block.rows {
+                    1 => block.run::<V, 1, NV>(c),
+                    2 => block.run::<V, 2, NV>(c),
+                    3 => block.run::<V, 3, NV>(c),
+                    rows if rows < MR => block.run::<V, 4, NV>(c),
+                    _ => block.run::<V, MR, NV>(c),
+                };
             }
         }
     }
 
+    /// The first `R` rows and `NV` vectors, the last of which may hold columns past `valid`. Returns `R`.
     #[inline(always)]
-    unsafe fn few_rows<V: Vector<Word = W>, const NV: usize>(&self, c: &mut [W]) {
-        // SAFETY: as the caller promises, in every arm.
-        unsafe {
-            match self.rows {
-                1 => self.run::<V, 1, NV>(c),
-                2 => self.run::<V, 2, NV>(c),
-                _ => self.run::<V, 3, NV>(c),
-            }
-        }
-    }
-
-    /// Exactly `R` rows and `NV` vectors, the last of which may hold columns past `valid`.
-    #[inline(always)]
-    unsafe fn run<V: Vector<Word = W>, const R: usize, const NV: usize>(&self, c: &mut [W]) {
+    unsafe fn run<V: Vector<Word = W>, const R: usize, const NV: usize>(&self, c: &mut [W]) -> usize {
         let width = NV * V::LANES;
         let left = Left { words: self.a, stride: self.stride };
         let start = self.columns.offset(self.column);
@@ -289,6 +278,7 @@ impl<W: Word> Block<'_, W> {
                 }
             }
         }
+        R
     }
 }
 

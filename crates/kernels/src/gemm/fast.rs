@@ -413,10 +413,9 @@ impl<'a, V: Vector, A: Algorithm> Group<'a, V, A> {
             let panels = self.vectors.div_ceil(NV);
             for panel in 0..panels {
                 let vectors = panel * self.vectors / panels..(panel + 1) * self.vectors / panels;
-                const { assert!(NV <= 3) };
+                const { assert!(NV == 2) };
                 match vectors.len() {
                     1 => self.multiply::<MR, 1>(channels, row_term, vectors.start, count),
-                    2 => self.multiply::<MR, 2>(channels, row_term, vectors.start, count),
                     _ => self.multiply::<MR, NV>(channels, row_term, vectors.start, count),
                 }
                 self.add_terms(first, count, held + row_term, new, vectors);

@@ -75,7 +75,7 @@ pub(crate) struct Sizes {
 /// [`gemm_concat`] of parts of larger matrices.
 pub(crate) fn add_product<W: Word>(sizes: Sizes, a: &[&[W]], b: &[&[W]], c: &mut [W]) {
     // Compiled here, for both words, and not in every crate that multiplies.
-    if W::BITS == 32 {
+    if const { W::BITS == 32 } {
         add_product_u32(sizes, same::all(a), same::all(b), same::exclusive(c));
     } else {
         add_product_u64(sizes, same::all(a), same::all(b), same::exclusive(c));

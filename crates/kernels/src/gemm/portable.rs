@@ -2,11 +2,11 @@
 
 use covey_ring::Word;
 
-use super::blocked::{Panels, Product, blocked};
+use super::blocked::{Block, Blocks, Panels, Product, blocked};
 use super::fast::{self, Convolution};
 use super::lanes::Vector;
 use super::picked::{self, Picked};
-use super::skinny::{self, FewRows};
+use super::skinny::{self, FewRows, Held};
 
 /// `N` words.
 #[derive(Clone, Copy)]
@@ -77,13 +77,26 @@ impl<W: Word, const N: usize> Vector for Array<W, N> {
 pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>, c: &mut [W]) {
     // SAFETY: arrays need no instruction set; sizes are as the caller promises.
     unsafe {
-        match (skinny::goes_by_columns(product), W::BITS) {
-            (true, 32) => skinny::by_columns::<Array<W, 4>, B>(product, c),
-            (true, _) => skinny::by_columns::<Array<W, 2>, B>(product, c),
-            (false, 32) => blocked::<Array<W, 4>, B, 4, 2>(product, c),
-            (false, _) => blocked::<Array<W, 2>, B, 4, 2>(product, c),
+        if skinny::goes_by_columns(product) {
+            skinny::by_columns(product, c, add_dots)
+        } else {
+            blocked(product, c, Blocks { lanes: 128 / W::BITS as usize, vectors: 2, add: add_block })
         }
     }
+}
+
+#[inline(never)]
+fn add_block<W: Word>(block: &Block<'_, W>, c: &mut [W]) {
+    // SAFETY: arrays need no instruction set.
+    unsafe {
+        if const { W::BITS == 32 } { block.add::<Array<W, 4>, 4, 2>(c) } else { block.add::<Array<W, 2>, 4, 2>(c) }
+    }
+}
+
+#[inline(never)]
+fn add_dots<W: Word>(held: &Held<'_, W>, c: &mut [W]) {
+    // SAFETY: arrays need no instruction set.
+    unsafe { if const { W::BITS == 32 } { held.add::<Array<W, 4>>(c) } else { held.add::<Array<W, 2>>(c) } }
 }
 
 /// A convolution of 3 × 3 taps in fewer products.
@@ -91,7 +104,7 @@ pub(super) unsafe fn product<W: Word, B: Panels<W>>(product: &Product<'_, W, B>,
 pub(super) fn convolve<W: Word>(convolution: &Convolution<'_, W>, out: &mut [W]) {
     // SAFETY: arrays need no instruction set.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             fast::convolve::<Array<W, 4>, 4, 2>(convolution, out)
         } else {
             fast::convolve::<Array<W, 2>, 4, 2>(convolution, out)
@@ -106,7 +119,7 @@ pub(super) fn convolve<W: Word>(convolution: &Convolution<'_, W>, out: &mut [W])
 pub(super) unsafe fn add_picked<W: Word>(picked: &Picked<'_, W>, rows: usize, out: &mut [W]) {
     // SAFETY: arrays need no instruction set.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             picked::add::<Array<W, 4>, 4, 2>(picked, rows, out)
         } else {
             picked::add::<Array<W, 2>, 4, 2>(picked, rows, out)

@@ -3,7 +3,7 @@
 
 use covey_ring::Word;
 
-use super::blocked::{Panels, Product};
+use super::blocked::{Columns, Panels, Product};
 use super::lanes::Vector;
 use crate::scratch::{Scratch, Use};
 
@@ -21,23 +21,55 @@ pub(super) fn goes_by_columns<W: Word, B: Panels<W>>(product: &Product<'_, W, B>
     product.n <= FEW_COLUMNS || product.b.has_long_columns()
 }
 
-/// `c += a · b` by dot products of rows of `a` with columns of `b`, four by four.
+/// `c += a · b` by dot products of rows of `a` with columns of `b`. `add` is [`Held::add`] with vectors: compiled once, and not for each
+/// kind of right operand.
 ///
 /// # Safety
-/// The processor has `V`'s instruction set. Slices are long enough for the sizes.
+/// The processor has the instruction set of `add`.
 #[inline(always)]
-pub(super) unsafe fn by_columns<V: Vector, B: Panels<V::Word>>(product: &Product<'_, V::Word, B>, c: &mut [V::Word]) {
+pub(super) unsafe fn by_columns<W: Word, B: Panels<W>>(
+    product: &Product<'_, W, B>,
+    c: &mut [W],
+    add: unsafe fn(&Held<'_, W>, &mut [W]),
+) {
     let &Product { m, n, k, a, stride, b, columns } = product;
     let held = n.min(COLUMNS);
     let depth = (HELD / held).min(k);
-    let mut transposed = Scratch::new(Use::Right, depth * held * V::Word::BYTES);
-    let transposed = transposed.words::<V::Word>();
+    let mut transposed = Scratch::new(Use::Right, depth * held * W::BYTES);
+    let transposed = transposed.words::<W>();
     for (j0, k0) in (0..n).step_by(held).flat_map(|j0| (0..k).step_by(depth).map(move |k0| (j0, k0))) {
         let (held, depth) = (held.min(n - j0), depth.min(k - k0));
-        b.pack_columns(k0..k0 + depth, j0..j0 + held, &mut transposed[..depth * held]);
+        let transposed = &mut transposed[..depth * held];
+        b.pack_columns(k0..k0 + depth, j0..j0 + held, transposed);
+        let held = Held { a: &a[k0..], stride, rows: m, transposed, depth, column: j0, columns };
+        // SAFETY: as the caller promises.
+        unsafe { add(&held, c) };
+    }
+}
+
+/// Rows of `a` and some columns of `b` from `column` on, which are rows of `transposed`.
+pub(super) struct Held<'a, W> {
+    a: &'a [W],
+    stride: usize,
+    rows: usize,
+    transposed: &'a [W],
+    depth: usize,
+    column: usize,
+    columns: Columns,
+}
+
+impl<W: Word> Held<'_, W> {
+    /// Adds their dot products to `c`, four by four.
+    ///
+    /// # Safety
+    /// The processor has `V`'s instruction set.
+    #[inline(always)]
+    pub(super) unsafe fn add<V: Vector<Word = W>>(&self, c: &mut [W]) {
+        let &Held { a, stride, rows: m, transposed, depth, column, columns } = self;
+        let held = transposed.len() / depth;
         for i in (0..m).step_by(4) {
             for j in (0..held).step_by(4) {
-                let dots = Dots { a: &a[i * stride + k0..], stride, b: &transposed[j * depth..], depth };
+                let dots = Dots { a: &a[i * stride..], stride, b: &transposed[j * depth..], depth };
                 let (rows, few) = (4.min(m - i), 4.min(held - j));
                 // SAFETY: as the caller promises.
                 let sums = unsafe {
@@ -54,7 +86,7 @@ pub(super) unsafe fn by_columns<V: Vector, B: Panels<V::Word>>(product: &Product
                 };
                 for (r, sums) in sums[..rows].iter().enumerate() {
                     for (q, &sum) in sums[..few].iter().enumerate() {
-                        let c = &mut c[(i + r) * columns.row + columns.offset(j0 + j + q)];
+                        let c = &mut c[(i + r) * columns.row + columns.offset(column + j + q)];
                         *c = c.add(sum);
                     }
                 }

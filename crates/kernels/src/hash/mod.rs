@@ -150,7 +150,7 @@ pub fn hash_pair<O: Output>(
 
 /// [`hash`] into words: the low bits.
 pub fn hash_words<W: Word>(key: HashKey, part: u32, first: u64, blocks: &[Block], out: &mut [W]) {
-    if W::BITS == 32 {
+    if const { W::BITS == 32 } {
         hash::<u32>(key, part, first, blocks, same::exclusive(out));
     } else {
         hash::<u64>(key, part, first, blocks, same::exclusive(out));
@@ -167,7 +167,7 @@ pub fn hash_pair_words<W: Word>(
     zero: &mut [W],
     one: &mut [W],
 ) {
-    if W::BITS == 32 {
+    if const { W::BITS == 32 } {
         hash_pair::<u32>(key, part, first, blocks, delta, same::exclusive(zero), same::exclusive(one));
     } else {
         hash_pair::<u64>(key, part, first, blocks, delta, same::exclusive(zero), same::exclusive(one));

@@ -210,7 +210,7 @@ impl<W: Word> LinearWeight<W> {
         let depth = xs.len() * weight.geometry.depth();
         shares::on_threads(chunk, depth, Cuts::of_conv2d(&weight.geometry), out, |chunk, out| {
             // Compiled here, for both words, and not in every crate that multiplies.
-            if W::BITS == 32 {
+            if const { W::BITS == 32 } {
                 conv::product_u32(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));
             } else {
                 conv::product_u64(same::shared(weight), batch, same::all(xs), chunk, same::exclusive(out));

@@ -149,7 +149,7 @@ fn load<W: Word>(words: &[W]) -> __m256i {
     assert_eq!(words.len(), 4);
     // SAFETY: four words of 32 or 64 bits.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             _mm256_cvtepu32_epi64(_mm_loadu_si128(words.as_ptr().cast()))
         } else {
             _mm256_loadu_si256(words.as_ptr().cast())
@@ -163,7 +163,7 @@ fn load<W: Word>(words: &[W]) -> __m256i {
 fn store<W: Word>(elements: __m256i, words: &mut [W; 4]) {
     // SAFETY: as in `load`.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             let even = _mm256_permutevar8x32_epi32(elements, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
             _mm_storeu_si128(words.as_mut_ptr().cast(), _mm256_castsi256_si128(even));
         } else {

@@ -86,7 +86,7 @@ pub(super) fn unpack<W: Word>(packed: &[u8], bits: u32, out: &mut [W]) {
 fn load<W: Word>(words: &[W; 8]) -> __m512i {
     // SAFETY: eight words of 32 or 64 bits.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             _mm512_cvtepu32_epi64(_mm256_loadu_si256(words.as_ptr().cast()))
         } else {
             _mm512_loadu_si512(words.as_ptr().cast())
@@ -100,7 +100,7 @@ fn load<W: Word>(words: &[W; 8]) -> __m512i {
 fn store<W: Word>(elements: __m512i, words: &mut [W; 8]) {
     // SAFETY: as in `load`.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             _mm256_storeu_si256(words.as_mut_ptr().cast(), _mm512_cvtepi64_epi32(elements));
         } else {
             _mm512_storeu_si512(words.as_mut_ptr().cast(), elements);

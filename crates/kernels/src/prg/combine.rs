@@ -44,7 +44,7 @@ macro_rules! combine {
             #[inline(always)]
             unsafe fn vector<W: Word>($old: __m512i, $stream: __m512i) -> __m512i {
                 // SAFETY: the caller has AVX-512 F.
-                unsafe { if W::BITS == 32 { $narrow } else { $wide } }
+                unsafe { if const { W::BITS == 32 } { $narrow } else { $wide } }
             }
 
             #[cfg(all(target_arch = "x86_64", not(feature = "portable-only")))]

@@ -93,7 +93,7 @@ pub(crate) unsafe fn combine<W: Word>(
 unsafe fn add<W: Word>(limbs: [__m512i; LIMBS], high: bool, out: *mut W) {
     // SAFETY: as the caller promises.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             let low = _mm512_add_epi32(limbs[0], _mm512_slli_epi32::<8>(limbs[1]));
             let rest = _mm512_add_epi32(_mm512_slli_epi32::<16>(limbs[2]), _mm512_slli_epi32::<24>(limbs[3]));
             let sum = _mm512_add_epi32(_mm512_loadu_si512(out.cast()), _mm512_add_epi32(low, rest));

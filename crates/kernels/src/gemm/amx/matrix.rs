@@ -63,7 +63,7 @@ impl<W: Word> Rows for MatrixRows<'_, W> {
 pub(crate) unsafe fn load<W: Word>(valid: u16, from: *const W) -> [__m512i; 2] {
     // SAFETY: as the caller promises; masked lanes are not read.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             [_mm512_maskz_loadu_epi32(valid, from.cast()), _mm512_setzero_si512()]
         } else {
             [

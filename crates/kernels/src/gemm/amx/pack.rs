@@ -80,7 +80,7 @@ pub(crate) unsafe fn right<W: Word, R: Rows>(mut rows: R, count: usize, groups: 
 pub(super) unsafe fn store_quad<W: Word>(words: [[__m512i; 2]; 4], out: *mut u8) {
     // SAFETY: as the caller of `right` promises.
     unsafe {
-        if W::BITS == 32 {
+        if const { W::BITS == 32 } {
             store_limbs([words[0][0], words[1][0], words[2][0], words[3][0]], out);
         } else {
             let (mut low, mut high) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
@@ -164,14 +164,14 @@ pub(super) unsafe fn limb_rows<W: Word>(words: [[__m512i; 2]; 4], out: *mut u8, 
     unsafe {
         let (mut low, mut high) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
         for quarter in 0..4 {
-            if W::BITS == 32 {
+            if const { W::BITS == 32 } {
                 low[quarter] = words[quarter][0];
             } else {
                 [low[quarter], high[quarter]] = halves(words[quarter]);
             }
         }
         store_limb_rows(low, out, stride);
-        if W::BITS == 64 {
+        if const { W::BITS == 64 } {
             store_limb_rows(high, out.add(4 * stride), stride);
         }
     }

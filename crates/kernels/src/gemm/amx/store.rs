@@ -23,7 +23,7 @@ impl Block {
         let out = self.0.as_mut_ptr().cast::<u8>();
         // SAFETY: as the caller promises; the block has room for 16 tiles.
         unsafe {
-            if W::BITS == 32 {
+            if const { W::BITS == 32 } {
                 by_columns::weights_3_2(panels, out);
                 by_columns::weights_1_0(panels, out.add(4 * TILE));
             } else {
@@ -44,7 +44,7 @@ impl Block {
         let out = self.0.as_mut_ptr().cast::<u8>();
         // SAFETY: as the caller promises; the block has room for 16 tiles.
         unsafe {
-            if W::BITS == 32 {
+            if const { W::BITS == 32 } {
                 by_rows::weights_3_2(panels, out);
                 by_rows::weights_1_0(panels, out.add(4 * TILE));
             } else {
@@ -68,7 +68,7 @@ impl Block {
                 // SAFETY: as the caller promises: only valid columns are read and written.
                 unsafe {
                     let to = to.add(row * stride + 16 * half);
-                    if W::BITS == 32 {
+                    if const { W::BITS == 32 } {
                         let words = self.weigh(row, half);
                         let to = to.cast::<i32>();
                         let words =

@@ -9,7 +9,11 @@ use covey_ring::Word;
 pub(super) unsafe fn add<W: Word>([a, b]: [__m512i; 2], [c, d]: [__m512i; 2]) -> [__m512i; 2] {
     // SAFETY: the callers have AVX-512 F.
     unsafe {
-        if W::BITS == 32 { [_mm512_add_epi32(a, c), b] } else { [_mm512_add_epi64(a, c), _mm512_add_epi64(b, d)] }
+        if const { W::BITS == 32 } {
+            [_mm512_add_epi32(a, c), b]
+        } else {
+            [_mm512_add_epi64(a, c), _mm512_add_epi64(b, d)]
+        }
     }
 }
 
@@ -19,7 +23,7 @@ pub(super) unsafe fn store<W: Word>(words: [__m512i; 2], to: *mut W) {
     // SAFETY: the callers have AVX-512 F and 16 writable words.
     unsafe {
         _mm512_storeu_si512(to.cast(), words[0]);
-        if W::BITS == 64 {
+        if const { W::BITS == 64 } {
             _mm512_storeu_si512(to.add(8).cast(), words[1]);
         }
     }
@@ -30,6 +34,10 @@ pub(super) unsafe fn store<W: Word>(words: [__m512i; 2], to: *mut W) {
 pub(super) unsafe fn sub<W: Word>([a, b]: [__m512i; 2], [c, d]: [__m512i; 2]) -> [__m512i; 2] {
     // SAFETY: the callers have AVX-512 F.
     unsafe {
-        if W::BITS == 32 { [_mm512_sub_epi32(a, c), b] } else { [_mm512_sub_epi64(a, c), _mm512_sub_epi64(b, d)] }
+        if const { W::BITS == 32 } {
+            [_mm512_sub_epi32(a, c), b]
+        } else {
+            [_mm512_sub_epi64(a, c), _mm512_sub_epi64(b, d)]
+        }
     }
 }
