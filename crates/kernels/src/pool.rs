@@ -62,7 +62,7 @@ thread_local! {
 }
 
 /// Does `work`, and has what it panics with.
-fn caught<R>(scope: &Arc<Shared>, work: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
+fn caught(scope: &Arc<Shared>, work: Box<dyn FnOnce() + '_>) -> Result<(), Box<dyn Any + Send>> {
     let enter = |scope| CURRENT.with(|current| replace(&mut *current.borrow_mut(), scope));
     let before = enter(Some(scope.clone()));
     let result = catch_unwind(AssertUnwindSafe(work));
@@ -91,17 +91,24 @@ impl ThreadPool {
 
     /// Has `body` start tasks, and returns when all of them are over. A task that panics has this panic, too.
     pub fn scope<'a, R>(&self, body: impl FnOnce(&Scope<'a>) -> R) -> R {
+        let mut result = None;
+        self.scope_of(Box::new(|scope| result = Some(body(scope))));
+        result.expect("a body that ends without a panic has its result")
+    }
+
+    /// Compiled here, and not for each body.
+    fn scope_of<'a>(&self, body: Box<dyn FnOnce(&Scope<'a>) + '_>) {
         let within = CURRENT.with(|current| current.borrow().clone());
         let shared = Arc::new(Shared { left: AtomicUsize::new(0), panic: Mutex::new(None), within });
         let scope = Scope { crew: self.crew.clone(), shared, borrows: PhantomData };
-        let result = caught(&scope.shared, || body(&scope));
+        let result = caught(&scope.shared, Box::new(|| body(&scope)));
         // Tasks may borrow what lives no longer than this call.
-        scope.wait(|| scope.shared.left.load(Ordering::Relaxed) == 0);
+        scope.wait(&mut || scope.shared.left.load(Ordering::Relaxed) == 0);
         let panicked = scope.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = panicked {
             resume_unwind(panic);
         }
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        result.unwrap_or_else(|panic| resume_unwind(panic));
     }
 }
 
@@ -123,7 +130,10 @@ pub struct Scope<'a> {
 impl<'a> Scope<'a> {
     /// Starts a task. It never waits but for tasks of scopes that it opens.
     pub fn spawn(&self, task: impl FnOnce() + Send + 'a) {
-        let run: Box<dyn FnOnce() + Send + 'a> = Box::new(task);
+        self.spawn_boxed(Box::new(task));
+    }
+
+    fn spawn_boxed(&self, run: Box<dyn FnOnce() + Send + 'a>) {
         // SAFETY: `ThreadPool::scope`, whose caller chose 'a, returns only when the task has been done and dropped: it counts among
         // those left from here on, and until then.
         let run = unsafe { transmute::<Box<dyn FnOnce() + Send + 'a>, Box<dyn FnOnce() + Send>>(run) };
@@ -155,7 +165,7 @@ impl<'a> Scope<'a> {
     /// If the task ended without.
     pub fn receive<T>(&self, from: &Receiver<T>) -> Result<T, RecvError> {
         let mut received = Err(TryRecvError::Empty);
-        self.wait(|| {
+        self.wait(&mut || {
             received = from.try_recv();
             !matches!(received, Err(TryRecvError::Empty))
         });
@@ -163,8 +173,8 @@ impl<'a> Scope<'a> {
     }
 
     /// Does tasks of this scope and those within it until it is over, which the end of one of this scope's makes it.
-    fn wait(&self, mut over: impl FnMut() -> bool) {
-        self.crew.serve(Some(&self.shared), |_| over());
+    fn wait(&self, over: &mut dyn FnMut() -> bool) {
+        self.crew.serve(Some(&self.shared), &mut |_| over());
     }
 }
 
@@ -175,11 +185,11 @@ impl Crew {
 
     /// What a thread of the pool does.
     fn work(&self) {
-        self.serve(None, |state| state.ends);
+        self.serve(None, &mut |state| state.ends);
     }
 
     /// Does tasks until it is over, which is asked while the state is locked.
-    fn serve(&self, of: Option<&Arc<Shared>>, mut over: impl FnMut(&State) -> bool) {
+    fn serve(&self, of: Option<&Arc<Shared>>, over: &mut dyn FnMut(&State) -> bool) {
         let (mut state, mut woken) = (self.lock(), false);
         while !over(&state) {
             if let Some(task) = state.take(of) {

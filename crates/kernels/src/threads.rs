@@ -76,15 +76,18 @@ pub fn each<T: Send>(items: Vec<T>, work: impl Fn(T) + Sync) {
     let others = (items.len() - 1).min(pool.count() - 1);
     let left = Mutex::new(items.into_iter());
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let take = || {
+    on_many(&pool, others, &|| {
         while let Some(item) = next() {
             work(item);
         }
-    };
-    let take = &take;
+    });
+}
+
+/// Does `work` here and on up to `others` threads, all at a time. Compiled once, and not for each kind of work.
+fn on_many(pool: &ThreadPool, others: usize, work: &(dyn Fn() + Sync)) {
     pool.scope(|scope| {
-        (0..others).for_each(|_| scope.spawn(take));
-        take();
+        (0..others).for_each(|_| scope.spawn(work));
+        work();
     });
 }
 

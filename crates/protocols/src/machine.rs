@@ -380,6 +380,8 @@ where
         Planned { layout: layout.clone(), machine: Box::new(TileMachine { state, layout, index, ends }) }
     }
 
+    /// Called from all below, and compiled once.
+    #[inline(never)]
     fn machine(&mut self) -> &mut M {
         if let State::ToMake(_) = self.state {
             let State::ToMake(make) = std::mem::replace(&mut self.state, State::Gone) else {

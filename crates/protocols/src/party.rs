@@ -10,7 +10,7 @@ use covey_transport::Endpoint;
 
 use crate::api::{Costs, Options, Phase, ProtocolError, Result, Truncation};
 use crate::machine::Machine;
-use crate::masked::pieces::{Feed, Own, PieceTile, Pieces};
+use crate::masked::pieces::{Feed, PieceTile, Pieces};
 use crate::offline::Runs;
 use crate::randomness::{DrawPosition, Generators, SessionKeys};
 use crate::scheduler::Scheduler;
@@ -321,7 +321,7 @@ impl<W: Word, R: PartyRole> Party<W, R> {
     pub fn each_piece<M: Machine, B: Send, T: Send, const N: usize>(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>>,
+        pieces: Pieces<'_, W>,
         beside: impl FnMut(&PieceTile) -> B,
         machine: impl Fn(Site<R>, Buffer<W>, B) -> M + Sync,
         parts: impl Fn(M::Output) -> ([Buffer<W>; N], T) + Sync,
@@ -352,11 +352,11 @@ impl<W: Word, R: PartyRole> Party<W, R> {
     }
 
     #[allow(clippy::too_many_arguments)] // Those of the function above.
-    fn each_made<'a, M: Machine, B: Send, T: Send, O: Own<W> + 'a>(
+    fn each_made<M: Machine, B: Send, T: Send>(
         &mut self,
         site: impl Fn(usize, usize) -> Site<R>,
         tiles: &[PieceTile],
-        mut feed: Feed<'_, 'a, W, O>,
+        mut feed: Feed<'_, '_, W>,
         mut beside: impl FnMut(&PieceTile) -> B,
         machine: impl Fn(Site<R>, Buffer<W>, B) -> M + Sync,
         place: impl Fn(usize, M::Output) -> T + Sync,

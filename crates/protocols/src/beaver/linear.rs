@@ -23,7 +23,7 @@ use crate::cost::WEIGHTS;
 use crate::linear_map::{Applied, Follows};
 use crate::local::zeros;
 use crate::machine::Machine;
-use crate::masked::pieces::{Own, PIECE, Pieces, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
+use crate::masked::pieces::{PIECE, Pieces, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
 use crate::masked::seed::Mask;
 use crate::party;
 
@@ -131,7 +131,12 @@ impl<W: Word> Linear for Beaver<W> {
                 add_residual(chunk, residual.words(), scale, &mut scratch, out);
             }
         };
-        self.finish_product(&shape, by_chunks(&chunks, own), weight.public, (epilogue.truncate, epilogue.relu))
+        self.finish_product(
+            &shape,
+            by_chunks(&chunks, Box::new(own)),
+            weight.public,
+            (epilogue.truncate, epilogue.relu),
+        )
     }
 
     fn matmul(&mut self, x: &Arith<W>, y: &Arith<W>, dims: MatmulShape, shift: Option<Truncation>) -> Result<Arith<W>> {
@@ -157,7 +162,7 @@ impl<W: Word> Linear for Beaver<W> {
                 }
             }
         };
-        self.finish_product(&dims.output(), by_rows(&dims, own), false, (shift, None))
+        self.finish_product(&dims.output(), by_rows(&dims, Box::new(own)), false, (shift, None))
     }
 
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, shift: Option<Truncation>) -> Result<Arith<W>> {
@@ -184,7 +189,7 @@ impl<W: Word> Linear for Beaver<W> {
                 }
             }
         };
-        self.finish_product(x.shape(), consecutive(x.len(), PIECE, own), false, (shift, None))
+        self.finish_product(x.shape(), consecutive(x.len(), PIECE, Box::new(own)), false, (shift, None))
     }
 }
 
@@ -294,7 +299,7 @@ impl<W: Word> Beaver<W> {
     fn finish_product(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>>,
+        pieces: Pieces<'_, W>,
         public: bool,
         (truncate, relu): Follows,
     ) -> Result<Arith<W>> {
@@ -317,7 +322,7 @@ impl<W: Word> Beaver<W> {
     }
 
     /// The pieces themselves.
-    fn local(&mut self, shape: &[usize], pieces: Pieces<impl Own<W>>) -> Arith<W> {
+    fn local(&mut self, shape: &[usize], pieces: Pieces<'_, W>) -> Arith<W> {
         if self.number().is_none() || !self.party.computes() {
             return Arith::new(zeros(shape));
         }
@@ -336,7 +341,7 @@ impl<W: Word> Beaver<W> {
     fn stream<M: Machine>(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>>,
+        pieces: Pieces<'_, W>,
         machine: impl Fn(Site, Buffer<W>) -> M + Sync,
         value: impl Fn(M::Output) -> Buffer<W> + Sync,
     ) -> Result<Arith<W>> {

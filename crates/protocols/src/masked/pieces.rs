@@ -15,19 +15,17 @@ use crate::api::{Geometry, MatmulShape, Options};
 /// and a piece is on its way within milliseconds.
 pub(crate) const PIECE: usize = 1 << 18;
 
-/// Writes this party's part of a piece, given its number.
-pub(crate) trait Own<W>: FnMut(usize, &mut [W]) + Send {}
-
-impl<W, F: FnMut(usize, &mut [W]) + Send> Own<W> for F {}
+/// Writes this party's part of a piece, given its number. Its type is not known: gates are compiled once, and not for every map.
+pub(crate) type Own<'a, W> = Box<dyn FnMut(usize, &mut [W]) + Send + 'a>;
 
 /// A tile of a tensor in pieces: the number of its piece, and its range there.
 pub(crate) type PieceTile = (usize, Range<usize>);
 
 /// A tensor in pieces. How it is cut follows from sizes alone.
-pub(crate) struct Pieces<Own> {
+pub(crate) struct Pieces<'a, W> {
     /// Elements of each.
     pub lens: Vec<usize>,
-    pub own: Own,
+    pub own: Own<'a, W>,
     places: Places,
 }
 
@@ -38,14 +36,14 @@ enum Places {
     Chunks(Chunks),
 }
 
-impl<O> Pieces<O> {
+impl<W: Word> Pieces<'_, W> {
     /// The tiles of all pieces.
     pub fn tiles(&self, tile: usize) -> Vec<PieceTile> {
         tiles(&self.lens, tile)
     }
 
     /// A tensor to be put together of these pieces' tiles.
-    pub fn assembly<W: Word>(&self, tile: usize) -> Assembly<W> {
+    pub fn assembly(&self, tile: usize) -> Assembly<W> {
         match &self.places {
             Places::Consecutive(size) => Assembly::consecutive(self.lens.iter().sum(), *size, tile),
             Places::Chunks(chunks) => Assembly::of_chunks(chunks, tile),
@@ -54,17 +52,17 @@ impl<O> Pieces<O> {
 }
 
 /// Pieces one after the other, each but the last of `size` elements.
-pub(crate) fn consecutive<W, O: Own<W>>(len: usize, size: usize, own: O) -> Pieces<O> {
+pub(crate) fn consecutive<W>(len: usize, size: usize, own: Own<'_, W>) -> Pieces<'_, W> {
     Pieces { lens: lens(len, size), own, places: Places::Consecutive(size.max(1)) }
 }
 
 /// The pieces of a matrix product.
-pub(crate) fn by_rows<W: Word, O: Own<W>>(shape: &MatmulShape, own: O) -> Pieces<O> {
+pub(crate) fn by_rows<'a, W>(shape: &MatmulShape, own: Own<'a, W>) -> Pieces<'a, W> {
     consecutive(shape.output().iter().product(), piece_of(shape), own)
 }
 
 /// The pieces of a linear map's output.
-pub(crate) fn by_chunks<W: Word, O: Own<W>>(chunks: &Chunks, own: O) -> Pieces<O> {
+pub(crate) fn by_chunks<'a, W>(chunks: &Chunks, own: Own<'a, W>) -> Pieces<'a, W> {
     Pieces { lens: chunks.iter().map(Chunk::len).collect(), own, places: Places::Chunks(chunks.clone()) }
 }
 
@@ -77,10 +75,10 @@ pub(crate) fn add_residual<W: Word>(chunk: &Chunk, residual: &[W], scale: u32, s
 }
 
 /// Pieces, taken in order: one is computed when its first tile's turn comes, or on other threads one piece ahead of it.
-pub(crate) struct Feed<'t, 'a, W, Own> {
+pub(crate) struct Feed<'t, 'a, W> {
     lens: Vec<usize>,
     /// None while a thread has it.
-    own: Option<Own>,
+    own: Option<Own<'a, W>>,
     /// Whether this role's values mean anything; else pieces are zeros.
     computes: bool,
     /// The current piece: tiles copy their parts when they are made.
@@ -88,11 +86,16 @@ pub(crate) struct Feed<'t, 'a, W, Own> {
     current: Option<usize>,
     threads: Option<&'t Scope<'a>>,
     /// The next piece, and what computes the one after it.
-    next: Option<Receiver<(Own, Buffer<W>)>>,
+    next: Option<Receiver<(Own<'a, W>, Buffer<W>)>>,
 }
 
-impl<'a, W: Word, O: Own<W> + 'a> Feed<'_, 'a, W, O> {
-    pub fn new<'t>(lens: Vec<usize>, own: O, computes: bool, threads: Option<&'t Scope<'a>>) -> Feed<'t, 'a, W, O> {
+impl<'a, W: Word> Feed<'_, 'a, W> {
+    pub fn new<'t>(
+        lens: Vec<usize>,
+        own: Own<'a, W>,
+        computes: bool,
+        threads: Option<&'t Scope<'a>>,
+    ) -> Feed<'t, 'a, W> {
         let threads = threads.filter(|_| computes);
         Feed { lens, own: Some(own), computes, words: Arc::default(), current: None, threads, next: None }
     }
@@ -240,18 +243,18 @@ mod tests {
 
     const LENS: [usize; 3] = [7, 7, 4];
 
-    fn taken<'a>(mut feed: Feed<'_, 'a, u32, impl Own<u32> + 'a>) -> Vec<Vec<u32>> {
+    fn taken(mut feed: Feed<'_, '_, u32>) -> Vec<Vec<u32>> {
         tiles(&LENS, 3).into_iter().map(|(piece, range)| feed.piece(piece)[range].to_vec()).collect()
     }
 
     /// The tiles of three pieces whose elements are their piece and their place there, and which pieces are computed.
     fn fed(pool: Option<&ThreadPool>, fails: Option<usize>) -> (Vec<Vec<u32>>, Vec<usize>) {
         let mut computed = Vec::new();
-        let own = |piece: usize, out: &mut [u32]| {
+        let own = Box::new(|piece: usize, out: &mut [u32]| {
             assert_ne!(Some(piece), fails, "as the test wants it");
             computed.push(piece);
             out.iter_mut().enumerate().for_each(|(place, word)| *word = (100 * piece + place) as u32);
-        };
+        });
         let taken = match pool {
             None => taken(Feed::new(LENS.to_vec(), own, true, None)),
             Some(pool) => pool.scope(|scope| taken(Feed::new(LENS.to_vec(), own, true, Some(scope)))),

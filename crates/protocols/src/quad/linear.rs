@@ -170,12 +170,12 @@ impl<W: Word> Linear for Quad<W> {
                 }
             }
         };
-        let (out, pieces) = (dims.output(), by_rows(&dims, part(false)));
+        let (out, pieces) = (dims.output(), by_rows(&dims, Box::new(part(false))));
         if !folding::pays_for_product(&dims) {
-            return self.finish_product(&out, pieces, Compared::ByElement(part(true)), (shift, None));
+            return self.finish_product(&out, pieces, Compared::ByElement(Box::new(part(true))), (shift, None));
         }
         let mut fold = FoldedProduct::new(role, self.party.runs.lasting(), dims);
-        let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
+        let compared = Compared::Combined(&mut fold);
         let result = self.finish_product(&out, pieces, compared, (shift, None))?;
         let sums = fold.finish(role, x, y, self.party.computes());
         self.verify_folded(sums, self.party.ring)?;
@@ -211,8 +211,8 @@ impl<W: Word> Linear for Quad<W> {
                 }
             }
         };
-        let pieces = consecutive(x.len(), PIECE, part(false));
-        self.finish_product(x.shape(), pieces, Compared::ByElement(part(true)), (shift, None))
+        let pieces = consecutive(x.len(), PIECE, Box::new(part(false)));
+        self.finish_product(x.shape(), pieces, Compared::ByElement(Box::new(part(true))), (shift, None))
     }
 }
 
@@ -265,7 +265,7 @@ impl<W: Word> Quad<W> {
                 residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut scratch, out));
             }
         };
-        let pieces = by_chunks(&chunks, part(false));
+        let pieces = by_chunks(&chunks, Box::new(part(false)));
         let mut out = if let Some(folded) = folded {
             // A plain product takes what is added later.
             let biases: Vec<_> = biases().filter(|_| !plain).flat_map(|bias| taken_of(role, bias)).collect();
@@ -278,7 +278,7 @@ impl<W: Word> Quad<W> {
                 residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut Vec::new(), words));
                 elementwise::neg_assign(words);
             });
-            let compared = Compared::<W, fn(usize, &mut [W])>::Combined(&mut fold);
+            let compared = Compared::Combined(&mut fold);
             let out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
             let computes = self.party.computes();
             let mut sums = fold.finish(x, computes);
@@ -295,7 +295,7 @@ impl<W: Word> Quad<W> {
             self.verify_folded(sums, ring)?;
             out
         } else {
-            let compared = if weight.public() { Compared::Sharing } else { Compared::ByElement(part(true)) };
+            let compared = if weight.public() { Compared::Sharing } else { Compared::ByElement(Box::new(part(true))) };
             self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?
         };
         if plain {

@@ -16,11 +16,11 @@ use crate::machine::Machine;
 use crate::masked::pieces::{Feed, Own, PieceTile, Pieces, tile_lens};
 
 /// How what a product opens is checked.
-pub(super) enum Compared<'a, W, Aside> {
+pub(super) enum Compared<'a, W> {
     /// Nothing is opened: a sharing is shifted or clamped.
     Sharing,
     /// Element by element: writes what goes beside piece `index` (`product.rs`).
-    ByElement(Aside),
+    ByElement(Own<'a, W>),
     /// By combinations (`folding.rs`).
     Combined(&'a mut dyn Fold<W>),
 }
@@ -46,7 +46,7 @@ impl Opening {
     }
 }
 
-impl<W, Aside> Compared<'_, W, Aside> {
+impl<W> Compared<'_, W> {
     fn opening(&self) -> Opening {
         match self {
             Compared::Sharing => Opening::None,
@@ -86,8 +86,8 @@ impl<W: Word> Quad<W> {
     pub(super) fn finish_product(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>>,
-        checked: Compared<'_, W, impl Own<W>>,
+        pieces: Pieces<'_, W>,
+        checked: Compared<'_, W>,
         (truncate, relu): Follows,
     ) -> Result<Arith<W>> {
         self.party.admit::<Self>(truncate)?;
@@ -114,8 +114,8 @@ impl<W: Word> Quad<W> {
     fn stream<A>(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>>,
-        checked: Compared<'_, W, impl Own<W>>,
+        pieces: Pieces<'_, W>,
+        checked: Compared<'_, W>,
         gate: impl Fn(&Site, Buffer<W>, Buffer<W>) -> A + Sync,
     ) -> Result<Arith<W>>
     where

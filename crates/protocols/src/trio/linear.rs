@@ -121,7 +121,7 @@ impl<W: Word> Linear for Trio<W> {
                 }
             }
         };
-        self.finish_product(&dims.output(), by_rows(&dims, own), opens, (shift, None))
+        self.finish_product(&dims.output(), by_rows(&dims, Box::new(own)), opens, (shift, None))
     }
 
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, shift: Option<Truncation>) -> Result<Arith<W>> {
@@ -154,7 +154,7 @@ impl<W: Word> Trio<W> {
                 _ => {}
             }
         };
-        self.finish_product(x.shape(), consecutive(x.len(), PIECE, own), opens, (shift, None))
+        self.finish_product(x.shape(), consecutive(x.len(), PIECE, Box::new(own)), opens, (shift, None))
     }
 
     /// The sum of maps of one output shape with what follows, cut as the one at `leading` is.
@@ -196,7 +196,8 @@ impl<W: Word> Trio<W> {
                 add_residual(chunk, part, scale, &mut scratch, out);
             }
         };
-        let mut out = self.finish_product(&shape, by_chunks(&chunks, own), opens, (epilogue.truncate, relu))?;
+        let mut out =
+            self.finish_product(&shape, by_chunks(&chunks, Box::new(own)), opens, (epilogue.truncate, relu))?;
         if plain {
             add_bias(self, &epilogue.bias, &weight.geometry, [&mut out.first, &mut out.second]);
         }

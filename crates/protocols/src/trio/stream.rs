@@ -12,7 +12,7 @@ use crate::api::Result;
 use crate::linear_map::Follows;
 use crate::local::zeros;
 use crate::machine::Machine;
-use crate::masked::pieces::{Own, Pieces};
+use crate::masked::pieces::Pieces;
 
 impl<W: Word> Trio<W> {
     /// What follows a product whose own parts are `pieces` (`product.rs`), or `opens` its opening's: a shift, and a ReLU that
@@ -20,7 +20,7 @@ impl<W: Word> Trio<W> {
     pub(super) fn finish_product(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>>,
+        pieces: Pieces<'_, W>,
         opens: bool,
         (truncate, relu): Follows,
     ) -> Result<Arith<W>> {
@@ -49,7 +49,7 @@ impl<W: Word> Trio<W> {
     fn stream<M: Machine<Output = (Buffer<W>, Buffer<W>)>>(
         &mut self,
         shape: &[usize],
-        pieces: Pieces<impl Own<W>>,
+        pieces: Pieces<'_, W>,
         machine: impl Fn(Site, Buffer<W>) -> M + Sync,
     ) -> Result<Arith<W>> {
         let machine = |site, own, ()| machine(site, own);
