@@ -516,7 +516,8 @@ class Session:
     def attach(self, names: Sequence[str]) -> list[DataSet]:
         """Number the rows of these data sets through, from 0, so that `infer_rows` can name them.
 
-        A data set is its name or, where several owners have one of the name, KEY/NAME with its owner's key.
+        A data set is its name or, where several owners have one of the name, KEY/NAME with its owner's key. Raises
+        `CoveyError` for one that a party does not keep for this client: none is attached then, and the session goes on.
         """
         parts = [name.rpartition("/") for name in names]
         wanted = [(name, key or None) for key, _, name in parts]

@@ -119,17 +119,31 @@ impl Session {
 
     /// The answer that all parties give to the last request.
     pub(crate) fn answers(&mut self) -> Result<SessionReply, ClientError> {
+        let answers = self.each_answer()?;
+        self.same_answer(answers)
+    }
+
+    /// The answer that all parties gave.
+    pub(crate) fn same_answer(&self, answers: Vec<(String, SessionReply)>) -> Result<SessionReply, ClientError> {
         let mut same: Option<SessionReply> = None;
-        for role in present(&self.streams) {
-            let name = self.streams.name(role);
-            let answer = wire::receive_control(&mut *self.control, role, &name);
-            let answer: SessionReply = answer.map_err(|error| session_failure(&self.streams, error.into()))?;
+        for (name, answer) in answers {
             if same.as_ref().is_some_and(|same| *same != answer) {
                 return Err(session_failure(&self.streams, ClientError::Unexpected(name)));
             }
             same = Some(answer);
         }
         same.ok_or_else(|| self.unexpected())
+    }
+
+    /// The parties' names, and what each answers to the last request.
+    pub(crate) fn each_answer(&mut self) -> Result<Vec<(String, SessionReply)>, ClientError> {
+        let mut answers = Vec::new();
+        for role in present(&self.streams) {
+            let name = self.streams.name(role);
+            let answer = wire::receive_control(&mut *self.control, role, &name);
+            answers.push((name, answer.map_err(|error| session_failure(&self.streams, error.into()))?));
+        }
+        Ok(answers)
     }
 
     pub(crate) fn unexpected(&self) -> ClientError {

@@ -58,10 +58,18 @@ impl Session {
     /// Makes the rows of these data sets of the program, one after the other, what [`Session::infer_rows`] may name.
     ///
     /// # Errors
-    /// The session's failure: a data set that a party does not have for this client, or has in another version.
+    /// A data set that a party does not have for this client: none is attached then, and the session goes on. The session's failure: one
+    /// that a party has in another version.
     pub fn attach(&mut self, names: &[DataSetName]) -> Result<Vec<DataSet>, ClientError> {
         self.rows = 0;
-        match self.asked_all(&SessionRequest::Attach(names.to_vec()))? {
+        self.request(&SessionRequest::Attach(names.to_vec()))?;
+        let answers = self.each_answer()?;
+        for (party, answer) in &answers {
+            if let SessionReply::NotAttached(Some(reason)) = answer {
+                return Err(ClientError::Refused { party: party.clone(), reason: reason.clone() });
+            }
+        }
+        match self.same_answer(answers)? {
             SessionReply::Attached(sets) => {
                 self.rows = sets.iter().fold(0, |rows, set| rows.saturating_add(set.rows));
                 Ok(sets)

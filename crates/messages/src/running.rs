@@ -123,6 +123,8 @@ pub enum SessionReply {
     DataShared(DataSet),
     /// The data sets that runs may name rows of, in the order asked for.
     Attached(Vec<DataSet>),
+    /// None is attached: why, where it is this party that lacks one.
+    NotAttached(Option<String>),
 }
 
 /// What the parties found of a job's checkpoints.
@@ -240,6 +242,8 @@ pub enum StoreMessage {
     },
     /// The data sets that a party has of the names that the client asked for.
     DataSets(Vec<DataSet>),
+    /// A party lacks one of them.
+    LacksDataSets,
     /// What the client asked for in this session until now, the runs to come included. All must say the same.
     History(Hex<32>),
     /// The checkpoints of the client's job that a party has.

@@ -351,7 +351,7 @@ impl Runs<'_> {
                 }
                 SessionRequest::Attach(names) => {
                     let attached = shared_data.attach(&names, &mut *control, &mut history)?;
-                    reply(&mut *control, &SessionReply::Attached(attached))?;
+                    reply(&mut *control, &attached)?;
                     continue;
                 }
                 SessionRequest::Fill(fill) => {

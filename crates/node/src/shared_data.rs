@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use covey_messages::{
-    DataSet, DataSetName, Hex, Key, MAX_DATA_SETS, MAX_NAMED, MAX_ROWS, RowsRun, ShareData, StoreMessage,
+    DataSet, DataSetName, Hex, Key, MAX_DATA_SETS, MAX_NAMED, MAX_ROWS, RowsRun, SessionReply, ShareData, StoreMessage,
     check_data_set_name, is_name,
 };
 use covey_program::Program;
@@ -150,30 +150,32 @@ impl<'a> SharedData<'a> {
         Ok(name_of("covey 2026 data sets: version", nonces))
     }
 
-    /// Makes the rows of these data sets what runs may name, in versions that all roles have.
+    /// Makes the rows of these data sets what runs may name, in versions that all roles have. Where a role lacks one, none is attached
+    /// anywhere, and the session goes on.
     pub fn attach(
         &mut self,
         names: &[DataSetName],
         control: &mut dyn Endpoint,
         history: &mut History,
-    ) -> Result<Vec<DataSet>, String> {
+    ) -> Result<SessionReply, String> {
         if names.len() > MAX_DATA_SETS || !names.iter().all(|wanted| is_name(&wanted.name)) {
             let client = &self.client.name;
             return Err(format!(
                 "'{client}' asked for more than {MAX_DATA_SETS} data sets, or for one whose name is none"
             ));
         }
-        let opened = names.iter().map(|wanted| self.open(wanted)).collect::<Result<Vec<_>, _>>()?;
-        let sets: Vec<DataSet> = opened.iter().map(|rows| rows.head.data_set.clone()).collect();
-        if sets.iter().map(|set| u64::from(set.rows)).sum::<u64>() > u64::from(MAX_ROWS) {
-            return Err(format!("data sets of more than {MAX_ROWS} rows together"));
-        }
-        if sets.iter().map(|set| set.version).collect::<HashSet<_>>().len() < sets.len() {
-            return Err("a data set that is attached twice: name each once".into());
-        }
-        self.others().tell(control, &StoreMessage::DataSets(sets.clone()))?;
-        for from in self.others().ids() {
-            match self.others().hear(control, from)? {
+        self.attached.clear();
+        let found = self.find(names);
+        let told = found.as_ref().map_or(StoreMessage::LacksDataSets, |(_, sets)| StoreMessage::DataSets(sets.clone()));
+        self.others().tell(control, &told)?;
+        let heard = self.others().ids().map(|from| Ok((from, self.others().hear(control, from)?)));
+        let heard = heard.collect::<Result<Vec<_>, String>>()?;
+        let (opened, sets) = match found {
+            Ok(found) if heard.iter().all(|(_, told)| *told != StoreMessage::LacksDataSets) => found,
+            found => return Ok(SessionReply::NotAttached(found.err())),
+        };
+        for (from, told) in heard {
+            match told {
                 StoreMessage::DataSets(same) if same == sets => {}
                 StoreMessage::DataSets(others) => {
                     let called =
@@ -196,7 +198,20 @@ impl<'a> SharedData<'a> {
         }
         self.attached = opened;
         history.add(&sets);
-        Ok(sets)
+        Ok(SessionReply::Attached(sets))
+    }
+
+    /// The data sets of these names, and what all roles must have alike of them.
+    fn find(&self, names: &[DataSetName]) -> Result<(Vec<Arc<Rows>>, Vec<DataSet>), String> {
+        let opened = names.iter().map(|wanted| self.open(wanted)).collect::<Result<Vec<_>, _>>()?;
+        let sets: Vec<DataSet> = opened.iter().map(|rows| rows.head.data_set.clone()).collect();
+        if sets.iter().map(|set| u64::from(set.rows)).sum::<u64>() > u64::from(MAX_ROWS) {
+            return Err(format!("data sets of more than {MAX_ROWS} rows together"));
+        }
+        if sets.iter().map(|set| set.version).collect::<HashSet<_>>().len() < sets.len() {
+            return Err("a data set that is attached twice: name each once".into());
+        }
+        Ok((opened, sets))
     }
 
     /// A data set that is shared among these parties in these roles.

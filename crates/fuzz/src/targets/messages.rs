@@ -148,8 +148,10 @@ fn seed() -> Vec<(String, Vec<u8>)> {
         ("attach".into(), messages::encode(&SessionRequest::Attach(vec![data_set_name]))),
         ("run-rows".into(), messages::encode(&SessionRequest::RunRows(run_rows))),
         ("attached".into(), messages::encode(&SessionReply::Attached(vec![data_set.clone()]))),
+        ("not-attached".into(), messages::encode(&SessionReply::NotAttached(Some("no".into())))),
         ("keeping-data".into(), messages::encode(&StoreMessage::KeepingData { history, nonce: history })),
         ("data-sets".into(), messages::encode(&StoreMessage::DataSets(vec![data_set]))),
+        ("lacks-data-sets".into(), messages::encode(&StoreMessage::LacksDataSets)),
         ("history".into(), messages::encode(&StoreMessage::History(history))),
     ]
 }

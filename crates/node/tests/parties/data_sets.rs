@@ -144,8 +144,15 @@ fn a_data_set_serves_its_owner_and_whom_it_names_and_no_one_once_it_is_deleted()
     // What cannot be asked for is refused before anything is sent, and the session goes on.
     let mut session = open(&cluster, &model, "data");
     let row = |rows: &[u32]| vec![rows.to_vec()];
-    let unattached = message(session.infer_rows(1, &row(&[0, 1, 2, 3]), false, &mut |_| {}).unwrap_err());
-    assert!(unattached.contains("row 3 of data sets that have 0"), "{unattached}");
+    for unattached in
+        [vec![called("frist")], vec![called("first"), called("secund")], vec![called("first"), called("first")]]
+    {
+        session.attach(&[called("first")]).unwrap();
+        let refusal = message(session.attach(&unattached).unwrap_err());
+        assert!(refusal.contains("no data set") || refusal.contains("attached twice"), "{refusal}");
+        let unattached = message(session.infer_rows(1, &row(&[0, 1, 2, 3]), false, &mut |_| {}).unwrap_err());
+        assert!(unattached.contains("row 3 of data sets that have 0"), "{unattached}");
+    }
     session.attach(&both()).unwrap();
     for (rows, expected) in [
         (row(&[0, 1, 2]), "3 rows for a run of 1 sample(s), which takes 4"),
@@ -302,6 +309,15 @@ fn no_two_parties_run_on_different_rows() {
         let refusal = refusal(&mut raw, &cluster, different.into_iter().enumerate());
         assert!(refusal.contains("for something else than this party"), "{refusal}");
     }
+    // One that a party lacks is attached at none.
+    let mut raw = Raw::open(&cluster, &model);
+    attach(&mut raw, ["first", "unknown", "first"]);
+    for role in cluster.roles() {
+        let SessionReply::NotAttached(reason) = answer(&mut raw, role, &cluster).unwrap() else { panic!("attached") };
+        assert_eq!(reason.is_some_and(|reason| reason.contains("no data set 'unknown'")), role == 1);
+    }
+    let without = refusal(&mut raw, &cluster, cluster.roles().into_iter().map(|role| (role, on(&[0, 1, 2, 3]))));
+    assert!(without.contains("row 0 where the attached data sets have 0"), "{without}");
     // Different sets.
     let mut raw = Raw::open(&cluster, &model);
     let asked = ["first", "first", "second"].map(|name| SessionRequest::Attach(vec![called(name)]));
