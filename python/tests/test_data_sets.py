@@ -71,6 +71,8 @@ def test_training_on_rows_equals_training_on_the_samples(every: Parties, file: P
     # Also by its owner's key; and then nowhere, where the owner is a party itself, too.
     key = kept[0]["data_set"]["owner"]
     with client.session(file) as session:
+        with pytest.raises(covey.CoveyError, match="no data set 'fwe'"):
+            session.attach(["fwe"])
         assert [one.rows for one in session.attach([f"{key}/few"])] == [5]
     assert all(entry["data_sets"] == 1 for entry in client.delete_data(file, "few"))
     assert {entry["data_set"]["name"] for entry in client.data_sets()} == {"most"}
