@@ -7,25 +7,27 @@ use covey_kernels::{Assembly, Chunk, ConvGeometry, LinearWeight, Part, Prg, PrgS
 use covey_ring::Word;
 use proptest::prelude::*;
 
-/// The seven loops, summed over parts.
-fn convolution<W: Word>(g: &ConvGeometry, batch: usize, xs: &[Vec<W>], ws: &[Vec<W>]) -> Vec<W> {
+/// The seven loops.
+fn convolution<W: Word>(g: &ConvGeometry, batch: usize, x: &[W], w: &[W]) -> Vec<W> {
     let mut out = vec![W::ZERO; batch * g.output_len()];
     let [height, width] = g.output();
     let (inputs, outputs) = (g.in_channels / g.groups, g.out_channels / g.groups);
-    for (x, w) in xs.iter().zip(ws) {
-        for (to, out) in out.iter_mut().enumerate() {
-            let (column, row, o) = (to % width, to / width % height, to / (width * height) % g.out_channels);
-            let image = to / g.output_len();
-            for (c, i, j) in
-                (0..inputs).flat_map(|c| (0..g.kernel[0]).flat_map(move |i| (0..g.kernel[1]).map(move |j| (c, i, j))))
-            {
-                let y = (row * g.strides[0] + i * g.dilations[0]).wrapping_sub(g.pads[0]);
-                let z = (column * g.strides[1] + j * g.dilations[1]).wrapping_sub(g.pads[1]);
-                if y < g.input[0] && z < g.input[1] {
-                    let channel = o / outputs * inputs + c;
-                    let from = ((image * g.in_channels + channel) * g.input[0] + y) * g.input[1] + z;
-                    let weight = ((o * inputs + c) * g.kernel[0] + i) * g.kernel[1] + j;
-                    *out = out.add(x[from].mul(w[weight]));
+    for (plane, out) in out.chunks_exact_mut(height * width).enumerate() {
+        let (image, o) = (plane / g.out_channels, plane % g.out_channels);
+        for c in 0..inputs {
+            let from = (image * g.in_channels + o / outputs * inputs + c) * g.input[0];
+            for (i, j) in (0..g.kernel[0]).flat_map(|i| (0..g.kernel[1]).map(move |j| (i, j))) {
+                let weight = w[((o * inputs + c) * g.kernel[0] + i) * g.kernel[1] + j];
+                for (row, out) in out.chunks_exact_mut(width).enumerate() {
+                    let y = (row * g.strides[0] + i * g.dilations[0]).wrapping_sub(g.pads[0]);
+                    if y >= g.input[0] {
+                        continue;
+                    }
+                    let x = &x[(from + y) * g.input[1]..][..g.input[1]];
+                    for (column, out) in out.iter_mut().enumerate() {
+                        let z = (column * g.strides[1] + j * g.dilations[1]).wrapping_sub(g.pads[1]);
+                        *out = x.get(z).map_or(*out, |x| out.add(x.mul(weight)));
+                    }
                 }
             }
         }
@@ -109,9 +111,12 @@ fn parts_of<W: Word>(ws: &[Vec<W>], streams: bool) -> Vec<Part<W>> {
 fn check_conv<W: Word>(g: &ConvGeometry, batch: usize, parts: usize, elements: usize) {
     let xs: Vec<Vec<W>> = (0..parts).map(|p| words(batch * g.input_len(), 1 + p as u64)).collect();
     let ws: Vec<Vec<W>> = weights(parts, g.weights_len());
-    let expected = convolution(g, batch, &xs, &ws);
-    let first = &xs[..1];
-    let expected_first = convolution(g, batch, first, &ws);
+    let (first, expected_first) = (&xs[..1], convolution(g, batch, &xs[0], &ws[0]));
+    let mut expected = expected_first.clone();
+    for (x, w) in xs.iter().zip(&ws).skip(1) {
+        let more = convolution(g, batch, x, w);
+        expected.iter_mut().zip(&more).for_each(|(sum, more)| *sum = sum.add(*more));
+    }
     let mut cut = None;
     each_isa(|isa| {
         let weight = LinearWeight::conv2d(g, parts_of(&ws, parts == 2));
