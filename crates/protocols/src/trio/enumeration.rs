@@ -203,13 +203,14 @@ impl<M: Machine> Case<'_, M> {
         for viewer in [1, 2] {
             for seed in [11, 77] {
                 let (reference, bits) = self.views(&self.secrets[0], viewer, seed);
-                if bits > 20 && seed != 11 {
-                    continue;
-                }
                 for secrets in &self.secrets[1..] {
                     if self.views(secrets, viewer, seed).0 != reference {
                         return Some(format!("P{viewer}, {secrets:?} against {:?}, {bits} bits", self.secrets[0]));
                     }
+                }
+                // Of many draws one seed is enough.
+                if bits > 20 {
+                    break;
                 }
             }
         }
