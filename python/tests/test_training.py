@@ -179,6 +179,42 @@ def test_steps_and_weights_equal_the_specification_in_every_protocol(job: covey.
     np.testing.assert_array_equal(again.integers["loss"], due.results[0].integers["loss"])
 
 
+@pytest.mark.parametrize(
+    ("loss", "weights"), [("cross-entropy", [0.5, 0.0, 9.0]), ("binary-cross-entropy", [[1.0] * CLASSES, [2.0, 3, 4]])]
+)
+def test_class_weights_are_exact_in_every_protocol(loss: str, weights: list[Any], every: Parties) -> None:
+    x, classes = table()
+    data = x, classes if loss == "cross-entropy" else np.eye(CLASSES)[classes]
+    weighted = compiled(perceptron(), data, loss=loss, class_weights=weights, optimizer=covey.SGD(0.05))
+    batches = minibatches(weighted, data)[:3]
+    clear, session = ClearSession(load(weighted.compiled)), every.session(weighted.compiled)
+    due, found = clear.infer_all(batches), session.infer_all(batches)
+    exact = rehearse(weighted.step, batches)
+    for result, expected, loss_of_step in zip(found.results, due.results, exact.losses, strict=True):
+        np.testing.assert_array_equal(result.integers["loss"], expected.integers["loss"])
+        assert expected.outputs["loss"].item() == pytest.approx(loss_of_step, abs=5e-3)
+    opened, due_weights = session.end(), clear.end()
+    for name, integers in due_weights.integers.items():
+        np.testing.assert_array_equal(opened.integers[name], integers)
+    for entry in weighted.trained:
+        trained = next(array for name, array in due_weights.values.items() if f".{entry.name}@" in name)
+        moved = np.linalg.norm(exact.trained(weighted.step)[entry.name] - entry.initial)
+        assert np.linalg.norm(trained - exact.trained(weighted.step)[entry.name]) < 2e-3 * moved, entry.name
+
+
+def test_calibration_has_samples_of_the_class_that_weighs_most() -> None:
+    x, labels = table()
+    weights = {"cross-entropy": [1.0, 1.0, 60.0], "binary-cross-entropy": [1.0, 60.0]}
+    lacking = {
+        "cross-entropy": (x[labels != 2], labels[labels != 2]),
+        "binary-cross-entropy": (x, np.zeros((len(x), CLASSES))),
+    }
+    for loss, data in lacking.items():
+        problem = f"none of the {len(data[0])} samples that calibration takes has the largest of class_weights, 60"
+        with pytest.raises(covey.DataError, match=problem):
+            compiled(perceptron(), data, loss=loss, class_weights=weights[loss])
+
+
 def test_a_job_reveals_losses_and_weights_alone(job: covey.Job) -> None:
     program = load(job.compiled).program
     assert [entry["name"] for entry in program.inputs] == ["x", "labels"]
@@ -321,6 +357,19 @@ def test_labels_may_lack_dimensions_of_one_element_and_have_no_other_layout() ->
         ({"batch": 64}, "40 samples do not fill a minibatch of 64"),
         ({"loss": "hinge"}, "loss 'hinge' is unknown: use one of cross-entropy, binary-cross-entropy, mse"),
         ({"loss": ["mse"]}, "loss ['mse'] is unknown: use one of cross-entropy"),
+        ({"class_weights": [1, 2]}, "class_weights have shape [2]: cross-entropy on this model takes [3]"),
+        ({"class_weights": "1,2,3"}, "class_weights is '1,2,3': give a number for each class, such as [1.0, 4.0]"),
+        ({"class_weights": [1, 2, -3]}, "class_weights: give finite numbers from 0 on that are not all 0"),
+        ({"class_weights": [1, 2, np.nan]}, "class_weights: give finite numbers from 0 on that are not all 0"),
+        ({"class_weights": [0, 0, 0]}, "class_weights: give finite numbers from 0 on that are not all 0"),
+        (
+            {"loss": "mse", "class_weights": [1, 2, 3], "calibration": (table()[0], np.eye(3)[table()[1]])},
+            "class_weights are for cross-entropy and binary-cross-entropy: mse has no classes",
+        ),
+        (
+            {"loss": "binary-cross-entropy", "class_weights": [1, 2, 3]},
+            "class_weights have shape [3]: binary-cross-entropy on this model takes [2] or [2, 3]",
+        ),
         ({"freeze": "q"}, "freeze 'q' matches no parameter"),
         ({"freeze": None}, "freeze is None: give names or patterns of parameters"),
         ({"freeze": [0]}, "freeze is [0]: give names or patterns of parameters"),
@@ -422,6 +471,10 @@ def test_the_command_trains_and_writes_the_model(tmp_path: Path, command: Comman
     before, after = (builders.float_results(proto, {"x": x})[0] for proto in (perceptron(), onnx.load(trained)))
     assert (after.argmax(1) == labels).mean() > (before.argmax(1) == labels).mean() + 0.1
     assert "leaves out" not in shown.err
+    weighted = [*asked, "--class-weights", "1,2,0"]
+    first = json.loads(command.succeeds(*weighted).out.splitlines()[0])
+    assert first["loss"] != pytest.approx(epochs[0]["loss"], abs=1e-2)
+    command.refuses(*asked, "--class-weights", "1,2", saying="class_weights have shape [2]")
     others = command.succeeds(*asked[:-2], "--batch", "9")  # the last of an option counts
     assert f"each epoch leaves out {len(x) % 9} samples, which fill no minibatch of 9" in others.err
 
@@ -500,6 +553,7 @@ def test_what_fits_no_model_is_refused_before_one_is_traced(
     "option",
     [
         *("--lr 0.01", "--momentum 0.5", "--batch 4", "--loss mse", "--optimizer adam", "--freeze w", "--open-weights"),
+        "--class-weights 1,2,3",
         *("--compile other.covey", "--schedule cosine:2", "--steps-per-epoch 3", "--dropout", "--input-range 0,1"),
     ],
 )

@@ -81,7 +81,8 @@ def test_probabilities_that_are_no_scores_are_refused(loss: str, outputs: int, e
         compiled(module, (table()[0], labels), loss=loss, optimizer=SGD, example_inputs=torch.zeros(2, 5))
 
 
-def test_cross_entropy_moves_scores_against_each_other_alone() -> None:
+@pytest.mark.parametrize("weights", [None, [0.7, 1.3, 2.1]])
+def test_cross_entropy_moves_scores_against_each_other_alone(weights: list[float] | None) -> None:
     # A shift of all scores changes no loss, so nothing would take back one that each step adds.
     torch.manual_seed(0)
     module = Ends(3, lambda z: z).eval()
@@ -89,8 +90,13 @@ def test_cross_entropy_moves_scores_against_each_other_alone() -> None:
         module.layer.weight *= 20
     x = table(400)[0]
     data = x, module(torch.from_numpy(x).float()).argmax(1).numpy()
-    job = compiled(module, data, optimizer=SGD, example_inputs=torch.zeros(2, 5))
+    job = compiled(module, data, optimizer=SGD, example_inputs=torch.zeros(2, 5), class_weights=weights)
     found = trained(job, data)
-    near(found, due(module, data, F.cross_entropy), 2e-3)
+
+    def loss(scores: Any, labels: Any) -> Any:
+        of_classes = None if weights is None else torch.tensor(weights, dtype=scores.dtype)
+        return F.cross_entropy(scores, labels, of_classes, reduction="none").mean()
+
+    near(found, due(module, data, loss), 2e-3)
     for name, parameter in module.named_parameters():
         np.testing.assert_allclose(found[name].sum(0), parameter.detach().sum(0).numpy(), atol=1e-4, err_msg=name)

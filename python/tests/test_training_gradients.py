@@ -371,6 +371,43 @@ def test_clipped_gradients_are_pytorchs(ours: Any, limit: Any, monkeypatch: pyte
     assert max(off.values()) < 1e-4, off  # PyTorch adds a little to the norm
 
 
+def by_class(scores: Any, labels: Any) -> Any:
+    weight = torch.tensor(OF_CLASSES, dtype=torch.float64)
+    return F.cross_entropy(scores, labels.long(), weight, reduction="none").mean()
+
+
+def by_label(scores: Any, labels: Any) -> Any:
+    return F.binary_cross_entropy_with_logits(scores, labels, pos_weight=torch.tensor(OF_CLASSES, dtype=torch.float64))
+
+
+OF_CLASSES = [0.5, 0.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "loss", "labels"),
+    [
+        ("cross-entropy", OF_CLASSES, by_class, (6,)),
+        ("binary-cross-entropy", [[1.0] * 3, OF_CLASSES], by_label, (6, 3)),
+    ],
+)
+def test_class_weights_are_pytorchs(name: str, weights: Any, loss: Any, labels: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(9)
+    module = networks.build(torch, networks.perceptron)
+    step = networks.step_of(
+        module, torch.zeros(2, 8), loss=name, optimizer=SGD(0.5), batch=6, class_weights=torch.tensor(weights)
+    )
+    classes = 3 if name == "cross-entropy" else 2
+    batches = [
+        {step.data[0]: rng.uniform(-1, 1, (1, 6, 8)), LABELS: rng.integers(0, classes, (1, *labels)) * 1.0}
+        for _ in range(3)
+    ]
+    found = networks.rehearsed(step, batches)
+    losses, due = networks.torch_steps(torch, module, lambda p: torch.optim.SGD(p, 0.5), batches, loss)
+    np.testing.assert_allclose(found.losses, losses, rtol=1e-12)
+    off = networks.differences(step, found.trained(step), due)
+    assert max(off.values()) < 1e-9, off
+
+
 def test_an_operator_without_a_gradient_is_named() -> None:
     nodes = [
         node("MatMul", "x w", "a"),

@@ -36,6 +36,12 @@ DataSets = Annotated[
     ),
 ]
 Loss = Annotated[str, typer.Option(help="cross-entropy, binary-cross-entropy or mse.")]
+ClassWeights = Annotated[
+    str | None,
+    typer.Option(
+        "--class-weights", metavar="NUMBERS", help="What losses are multiplied by, for each class, such as 1,4.5."
+    ),
+]
 OptimizerName = Annotated[str, typer.Option("--optimizer", help="sgd, adam or adamw.")]
 Rate = Annotated[float, typer.Option("--lr", help="The learning rate.")]
 ScheduleName = Annotated[
@@ -129,9 +135,9 @@ Config = Annotated[
 
 
 OF_THE_JOB = {
-    "loss", "optimizer", "lr", "schedule", "warmup", "steps_per_epoch", "momentum", "nesterov", "weight_decay", "clip",
-    "clip_norm", "batch", "freeze", "freeze_batch_norm", "dropout", "stochastic_rounding", "input_range", "scale",
-    "compile_only", "open_weights", "open_losses",
+    "loss", "class_weights", "optimizer", "lr", "schedule", "warmup", "steps_per_epoch", "momentum", "nesterov",
+    "weight_decay", "clip", "clip_norm", "batch", "freeze", "freeze_batch_norm", "dropout", "stochastic_rounding",
+    "input_range", "scale", "compile_only", "open_weights", "open_losses",
 }  # fmt: skip
 """The options that a job is compiled with."""
 
@@ -143,6 +149,7 @@ def train(
     labels: Labels = None,
     data_set: DataSets = None,
     loss: Loss = "cross-entropy",
+    class_weights: ClassWeights = None,
     optimizer: OptimizerName = "sgd",
     lr: Rate = 0.01,
     schedule: ScheduleName = None,
@@ -223,6 +230,7 @@ def train(
             batch=batch,
             calibration=(data, labels),
             input_range=parse_range(input_range),
+            class_weights=class_weights.split(",") if class_weights is not None else None,
             freeze=freeze or (),
             batch_norm="frozen" if freeze_batch_norm else "train",
             open_weights=open_weights or out is not None,

@@ -25,7 +25,7 @@ from covey.passes.dead_nodes import remove_dead_nodes
 from covey.passes.scale_choice import Choice, choose
 from covey.search import runtime
 from covey.training.calibration import Rehearsal, rehearse
-from covey.training.losses import LABELS
+from covey.training.losses import LABELS, check_labels
 from covey.training.minibatches import Form, check_early, check_seed, read, shuffled
 from covey.training.optimizers import Optimizer
 from covey.training.step import Step, Trained, make
@@ -92,6 +92,7 @@ def compile_training(
     batch: int,
     calibration: tuple[Data, Any],
     input_range: calibration_data.Ranges | None = None,
+    class_weights: Any = None,
     freeze: Sequence[str] = (),
     batch_norm: str = "train",
     open_weights: bool = False,
@@ -109,7 +110,9 @@ def compile_training(
     `example_inputs`. `loss` is "cross-entropy" (labels are classes), "binary-cross-entropy" (labels are 0 or 1) or
     "mse". `calibration` are samples and labels of at least one minibatch: a few steps on them, in floating point, say
     how large values become. `input_range` is what the data owner's client enforces, by default what these samples
-    span, widened. `freeze` is a pattern or several, such as ["features.*"], of parameters that stay. With `batch_norm`
+    span, widened. `class_weights` has a number for each class: losses of that label are multiplied by it.
+    For binary-cross-entropy they are two, of the labels 0 and 1, or two rows with a number for each output. `freeze`
+    is a pattern or several, such as ["features.*"], of parameters that stay. With `batch_norm`
     "frozen" batch normalisation takes the model's own statistics. With `dropout` the model's Dropout layers drop
     elements, other ones in each step, whatever mode a module is in. With `stochastic_rounding` weights are rounded up
     or down at random, right on average, and not to the nearest. With `open_weights` what was trained opens to the data
@@ -138,6 +141,7 @@ def compile_training(
         loss=loss,
         optimizer=optimizer,
         batch=batch,
+        class_weights=class_weights,
         freeze=freeze,
         batch_norm=batch_norm,
         open_weights=open_weights,
@@ -151,6 +155,9 @@ def compile_training(
     ranges = _declared(step, input_range)
     records = read(calibration[0], calibration[1], forms(step.graph, batch, ranges), batch)
     steps = _steps_to_rehearse(step.graph)
+    first = shuffled(len(records), seed, 1)[: steps * batch]
+    samples = {name: each[first] for name, each in records.arrays.items()}
+    check_labels(loss, class_weights, samples[LABELS])
     orders = (shuffled(len(records), seed, epoch) for epoch in itertools.count(1))
     every = (minibatch for order in orders for minibatch in records.minibatches(batch, order))
     found = rehearse(step, itertools.islice(every, steps), _runs_to_rehearse(optimizer, steps))
@@ -162,8 +169,6 @@ def compile_training(
     if open_losses is None:
         step.graph.outputs = [name for name in step.graph.outputs if name not in (step.loss, step.right)]
         remove_dead_nodes(step.graph)
-    first = shuffled(len(records), seed, 1)[: steps * batch]
-    samples = {name: each[first] for name, each in records.arrays.items()}
     try:
         return _compiled(step, found, ranges, scale, steps, samples)
     except DoesNotFitError as error:

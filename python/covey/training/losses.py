@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from covey.errors import OptionError
+import numpy as np
+
+from covey.errors import DataError, OptionError
 from covey.functions import EXP, SIGMOID, SOFTPLUS
+from covey.interval import Array
 from covey.ir import DType, Shape, Value
 from covey.ops.average_pool import SumPool
 from covey.ops.bits import BitToInteger
@@ -15,12 +19,15 @@ from covey.ops.max_pool import MaxPool
 from covey.ops.reshape import Reshape
 from covey.ops.scalar import Scalar
 from covey.ops.softmax import LogSoftmax
-from covey.ops.whole_numbers import Encode
+from covey.ops.whole_numbers import Encode, Lookup
 from covey.ops.window import Window
 from covey.training.builder import Builder
 
 LABELS = "labels"
 """What the input of labels is called."""
+
+WEIGHTS = "class_weights"
+"""What the weights of classes are called, which are secret as the model's are."""
 
 
 def input_of_labels(build: Builder, shape: Shape, dtype: DType = DType.FLOAT) -> Value:
@@ -29,7 +36,8 @@ def input_of_labels(build: Builder, shape: Shape, dtype: DType = DType.FLOAT) ->
     return build.input(LABELS, shape, dtype)
 
 
-Emit = Callable[[Builder, Value], "Loss"]
+Emit = Callable[[Builder, Value, Array | None], "Loss"]
+"""What makes a loss of scores and the weights of classes, if there are any."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +50,8 @@ class Loss:
     mean: float
 
 
-def cross_entropy(build: Builder, scores: Value) -> Loss:
-    """The mean of -log of the softmax of scores [B, .., C] at the class of each label."""
+def cross_entropy(build: Builder, scores: Value, weights: Array | None) -> Loss:
+    """The mean of -log of the softmax of scores [B, .., C] at the class of each label, times the class's weight."""
     *lead, classes = scores.shape
     labels = input_of_labels(build, tuple(lead), DType.INDEX)
     build.graph.classes[labels.name] = (classes,)
@@ -51,7 +59,12 @@ def cross_entropy(build: Builder, scores: Value) -> Loss:
     logarithms = build.emit(LogSoftmax(), scores, hint="logarithms")
     powers = build.emit(Scalar(EXP), logarithms, hint="shares")
     count = truth.size // classes
-    loss = _mean(build, build.mul(truth, logarithms), -1.0 / count)
+    ours = build.mul(truth, logarithms)
+    if weights is not None:
+        weight = build.emit(Lookup(), truth, build.parameter(WEIGHTS, weights[:, None]), hint="weights")
+        ours = build.mul(build.sum_over(ours, [len(lead)]), weight)
+        powers = build.mul(powers, weight)
+    loss = _mean(build, ours, -1.0 / count)
     # Shares of a table do not add up to 1. Less their sum at the label's class, a row of the gradient adds up to 0: a
     # shift of all scores changes no loss, so that nothing would take it back.
     whole = build.mul(truth, build.sum_over(powers, [len(lead)]))
@@ -69,23 +82,31 @@ def _right(build: Builder, scores: Value, truth: Value) -> Value:
     return build.affine(wrong, -1.0, float(truth.size // classes))
 
 
-def binary_cross_entropy(build: Builder, scores: Value) -> Loss:
-    """The mean of log(1 + exp(z)) - y z over scores z [B, ..] and labels y, which are 0 or 1."""
+def binary_cross_entropy(build: Builder, scores: Value, weights: Array | None) -> Loss:
+    """The mean of log(1 + exp(z)) - y z over scores z [B, ..] and labels y, 0 or 1, each times the label's weight."""
     labels = input_of_labels(build, scores.shape, DType.INDEX)
     build.graph.classes[labels.name] = (0,)
     build.graph.truths.add(labels.name)
     truth = build.emit(Encode((0,)), labels, hint="truth")
     rising = build.emit(Scalar(SOFTPLUS), scores, hint="rising")
-    loss = _mean(build, build.sub(rising, build.mul(truth, scores)), 1.0 / scores.size)
+    losses = build.sub(rising, build.mul(truth, scores))
     shares = build.emit(Scalar(SIGMOID), scores, hint="shares")
+    gradient = build.sub(shares, truth)
+    if weights is not None:
+        of_zero, more = (
+            build.parameter(WEIGHTS, np.atleast_1d(each)) for each in (weights[0], weights[1] - weights[0])
+        )
+        weight = build.add(build.mul(truth, more), of_zero)
+        losses, gradient = build.mul(losses, weight), build.mul(gradient, weight)
+    loss = _mean(build, losses, 1.0 / scores.size)
     below = build.emit(BitToInteger(), build.negative(scores), hint="below")
     # A score from 0 on says 1.
     right = build.emit(Both(1, -2), below, truth, hint="right", dtype=DType.BOOL)
-    return Loss(loss, _count(build, right), build.sub(shares, truth), 1.0 / scores.size)
+    return Loss(loss, _count(build, right), gradient, 1.0 / scores.size)
 
 
-def mean_squared_error(build: Builder, scores: Value) -> Loss:
-    """The mean of the squares of what outputs are off their targets."""
+def mean_squared_error(build: Builder, scores: Value, weights: Array | None) -> Loss:
+    """The mean of the squares of what outputs are off their targets, which are no classes."""
     target = input_of_labels(build, scores.shape)
     off = build.sub(scores, target)
     loss = _mean(build, build.mul(off, off), 1.0 / scores.size)
@@ -105,6 +126,40 @@ def loss_of(name: str) -> Emit:
     if not isinstance(name, str) or name not in LOSSES:
         raise OptionError(f"loss {name!r} is unknown: use one of {', '.join(LOSSES)}")
     return LOSSES[name]
+
+
+def weights_of(name: str, given: Any, outputs: Shape) -> Array | None:
+    """The weights of the classes of a loss of this name, for one sample's outputs. Raises `OptionError`."""
+    if given is None:
+        return None
+    if name == "mse":
+        raise OptionError("class_weights are for cross-entropy and binary-cross-entropy: mse has no classes")
+    try:
+        weights = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise OptionError(f"class_weights is {given!r}: give a number for each class, such as [1.0, 4.0]") from None
+    due = [(outputs[-1],)] if name == "cross-entropy" else [(2,), (2, *outputs)]
+    if weights.shape not in due:
+        shapes = " or ".join(str(list(shape)) for shape in due)
+        raise OptionError(f"class_weights have shape {list(weights.shape)}: {name} on this model takes {shapes}")
+    if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
+        raise OptionError("class_weights: give finite numbers from 0 on that are not all 0")
+    return weights
+
+
+def check_labels(name: str, given: Any, labels: Array) -> None:
+    """That what calibration data say of gradients holds for all classes. Raises `DataError`."""
+    if given is None:
+        return
+    weights = np.asarray(given, dtype=np.float64)
+    of_labels = (
+        weights[labels.astype(np.int64)] if name == "cross-entropy" else np.where(labels, weights[1], weights[0])
+    )
+    if of_labels.max() < weights.max():
+        raise DataError(
+            f"none of the {len(labels)} samples that calibration takes has the largest of class_weights, "
+            f"{weights.max():g}: give it more samples of that class"
+        )
 
 
 def _mean(build: Builder, x: Value, factor: float) -> Value:

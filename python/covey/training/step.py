@@ -24,7 +24,7 @@ from covey.passes.relu_before_moves import relu_before_moves
 from covey.training.builder import Builder
 from covey.training.differentiate import differentiate
 from covey.training.ending import scores_of
-from covey.training.losses import LABELS, Loss, loss_of
+from covey.training.losses import LABELS, Loss, loss_of, weights_of
 from covey.training.opening import LOSS, RIGHT, Sum, output_name, summed
 from covey.training.optimizers import Next, Optimizer, Variable
 from covey.training.parameters import Part, View, chosen, model_of, views
@@ -79,6 +79,7 @@ def make(
     loss: str,
     optimizer: Optimizer,
     batch: int,
+    class_weights: Any = None,
     freeze: Sequence[str] = (),
     batch_norm: str = "train",
     open_weights: bool = False,
@@ -121,8 +122,9 @@ def make(
     stacked = _Stacking(build, model, every, seen, scores_of(model, loss))
     scores = stacked.run()
     _check_loss(loss, scores)
+    weights = weights_of(loss, class_weights, scores.shape[1:])
     with build.at("loss", loss, "loss"):
-        made = emit_loss(build, scores)
+        made = emit_loss(build, scores, weights)
     gradients = differentiate(build, {scores.name: made.gradient})
     nexts, trained = _stepped(build, stacked, optimizer, made, gradients)
     if open_weights:
