@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from covey.training import schedules
     from covey.training.job import Job, compile_training
     from covey.training.optimizers import SGD, Adam, adamw
+    from covey.training.parameters import load_trained
     from covey.training.shared import SharedData
-    from covey.training.trainer import Trainer, load_trained
+    from covey.training.trainer import Trainer
     from covey.tuned import Tuned
     from covey.verification import Verification
 
@@ -139,7 +140,7 @@ _MODULES: dict[str, str] = {
     "explain": "covey.api",
     "from_pretrained": "covey.pretrained",
     "generate": "covey.generation",
-    "load_trained": "covey.training.trainer",
+    "load_trained": "covey.training.parameters",
     "local": "covey.parties",
     "pareto": "covey.trade_off",
     "tune": "covey.api",

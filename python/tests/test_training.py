@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import builders
 import covey
@@ -594,10 +595,40 @@ def test_a_trained_program_of_pytorch_is_written(tmp_path: Path) -> None:
     covey.load_trained(module, weights)
     x = torch.from_numpy(table()[0]).float()
     torch.testing.assert_close(torch.export.load(tmp_path / "trained.pt2").module()(x), module(x))
+    program = torch.export.load(tmp_path / "m.pt2")
+    covey.load_trained(program, weights)
+    torch.testing.assert_close(program.module()(x), module(x))
     safetensors = pytest.importorskip("safetensors.numpy")
     written = safetensors.load_file(tmp_path / "trained.safetensors")
     assert written.keys() == weights.keys()
     np.testing.assert_array_equal(written["0.weight"], weights["0.weight"].astype(np.float32))
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_what_was_trained_is_loaded_into_an_onnx_model(raw: bool, tmp_path: Path) -> None:
+    model = perceptron()
+    if not raw:
+        for entry in model.graph.initializer:
+            array = numpy_helper.to_array(entry)
+            entry.CopyFrom(helper.make_tensor(entry.name, entry.data_type, entry.dims, array.ravel()))
+    before = copy.deepcopy(model)
+    job = compiled(model, table(), optimizer=covey.SGD(0.5), freeze="[wb]")
+    trainer = covey.Trainer(ClearSession(load(job.compiled)))
+    list(trainer.fit(*table()))
+    weights = trainer.weights()
+    np.savez(tmp_path / "trained.npz", **weights)
+    covey.load_trained(model, np.load(tmp_path / "trained.npz"))
+    onnx.checker.check_model(model)
+    arrays, old = (
+        {entry.name: numpy_helper.to_array(entry) for entry in each.graph.initializer} for each in (model, before)
+    )
+    assert weights.keys() == {"v", "c"} and arrays.keys() == old.keys()
+    for name, array in old.items():
+        np.testing.assert_array_equal(arrays[name], weights.get(name, array).astype(array.dtype))
+    assert np.abs(arrays["v"] - old["v"]).max() > 1e-3
+    with pytest.raises(covey.ModelError, match="the model has a 'v' of another shape"):
+        covey.load_trained(model, {"c": np.ones(CLASSES), "v": np.ones((1, 8))})
+    np.testing.assert_array_equal(numpy_helper.to_array(model.graph.initializer[-1]), arrays["c"])
 
 
 def test_two_readers_of_one_weight_train_it_once() -> None:

@@ -81,14 +81,14 @@ def test_a_module_of_torch_compile_is_trained() -> None:
 def test_what_was_trained_is_loaded_into_a_module_of_these_tensors_alone() -> None:
     module = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
     for name, array, problem in (
-        ("2.weight", np.ones((4, 5)), "the module has no '2.weight': give the module that the job was compiled from"),
-        ("0.weight", np.ones((5, 4)), "the module has a '0.weight' of another shape"),
+        ("2.weight", np.ones((4, 5)), "the model has no '2.weight': give the model that the job was compiled from"),
+        ("0.weight", np.ones((5, 4)), "the model has a '0.weight' of another shape"),
     ):
         before = copy.deepcopy(module.state_dict())
         with pytest.raises(covey.ModelError, match=problem):
             covey.load_trained(module, {"0.bias": np.ones(4), name: array})
         assert all(torch.equal(tensor, before[each]) for each, tensor in module.state_dict().items())
-    with pytest.raises(covey.ModelError, match="an object of type str is no PyTorch module"):
+    with pytest.raises(covey.ModelError, match="an object of type str is no model to load into"):
         covey.load_trained("m.pt2", {})
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,13 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-from covey.errors import OptionError, UnsupportedError
+from covey.errors import ModelError, OptionError, UnsupportedError
 from covey.importers import boosting, sklearn, tensorflow, torch_export
 from covey.importers import onnx as onnx_models
 from covey.importers.source import Source, is_torch
 from covey.inputs import listed
 from covey.interval import Array
-from covey.ir import Graph, Value
+from covey.ir import Graph, Shape, Value
 from covey.ops.gather import Gather
 from covey.training.builder import Builder
 
@@ -160,10 +161,7 @@ def _of_torch(source: Any) -> Model:
         # A copied program cannot be saved: a file is read once more.
         from_file = isinstance(again, str | os.PathLike)
         other = torch_export.read(again) if from_file else copy.deepcopy(source)
-        tensors = other.state_dict() if isinstance(other, torch.nn.Module) else other.state_dict
-        with torch.no_grad():
-            for name, array in arrays.items():
-                tensors[name].copy_(torch.from_numpy(array).reshape(tensors[name].shape))
+        load_trained(other, arrays)
         return other
 
     # A single number is a row of one here: a sample of a step has dimensions.
@@ -198,10 +196,7 @@ def _of_onnx(source: Any) -> Model:
     def replaced(arrays: Mapping[str, Array]) -> Any:
         other = onnx.ModelProto()
         other.CopyFrom(model)
-        for entry in other.graph.initializer:
-            if entry.name in arrays:
-                dtype = numpy_helper.to_array(entry).dtype
-                entry.CopyFrom(numpy_helper.from_array(arrays[entry.name].astype(dtype), entry.name))
+        load_trained(other, arrays)
         return other
 
     return Model(model, found, replaced)
@@ -318,3 +313,49 @@ def _view(name: str, tensor: Array, array: Array) -> View | None:
     if not fits:
         return None
     return View(name, max(fits, key=lambda fit: fit[0])[1], array.shape)
+
+
+def load_trained(model: Any, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Put trained tensors, such as `Trainer.weights()`, into the model that the job was compiled from.
+
+    It is a PyTorch module, an exported program or a loaded ONNX model (`onnx.ModelProto`). Tensors that the job did
+    not train stay as they are, and tied ones are trained under one of their names. Raises `ModelError` where the model
+    has no tensor of a name, or one of another shape.
+    """
+    tensors = _tensors_of(model)
+    for name, array in weights.items():
+        # A job has a single number as a row of one.
+        if name not in tensors or np.atleast_1d(array).shape != (tensors[name][0] or (1,)):
+            kind = f"no '{name}'" if name not in tensors else f"a '{name}' of another shape"
+            raise ModelError(f"the model has {kind}: give the model that the job was compiled from")
+    for name, array in weights.items():
+        shape, put = tensors[name]
+        put(np.asarray(array).reshape(shape))
+
+
+def _tensors_of(model: Any) -> dict[str, tuple[Shape, Callable[[Array], object]]]:
+    """The shapes of a model's tensors by name, and what sets each."""
+    if isinstance(model, onnx.ModelProto):
+        return {each.name: (tuple(each.dims), partial(_set_initializer, each)) for each in model.graph.initializer}
+    if not torch_export.is_torch(model):
+        raise ModelError(
+            f"an object of type {type(model).__name__} is no model to load into: give a PyTorch module, an exported "
+            f"program or an onnx.ModelProto"
+        )
+    import torch
+
+    model = torch_export.as_written(model)
+    state = model.state_dict() if isinstance(model, torch.nn.Module) else model.state_dict
+    return {name: (tuple(tensor.shape), partial(_set_tensor, tensor)) for name, tensor in state.items()}
+
+
+def _set_initializer(entry: onnx.TensorProto, array: Array) -> None:
+    dtype = numpy_helper.to_array(entry).dtype
+    entry.CopyFrom(numpy_helper.from_array(array.astype(dtype), entry.name))
+
+
+def _set_tensor(tensor: Any, array: Array) -> None:
+    import torch
+
+    with torch.no_grad():
+        tensor.copy_(torch.from_numpy(array))

@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from covey.arguments import is_whole
 from covey.clear import ClearSession
-from covey.errors import CoveyError, DataError, ModelError, OptionError, PartyLostError
-from covey.importers.torch_export import as_written
+from covey.errors import CoveyError, DataError, OptionError, PartyLostError
 from covey.inputs import Data
 from covey.training.losses import LABELS
 from covey.training.minibatches import Records, check_epochs, check_seed, forms_of, read, shuffled
@@ -406,24 +405,3 @@ def _labels_of(program: Program) -> int:
     """Labels of a minibatch."""
     entry = next(entry for entry in program.inputs if entry["name"] == LABELS)
     return int(np.prod(entry["shape"]))
-
-
-def load_trained(module: Any, weights: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Put trained tensors, such as `Trainer.weights()`, into the PyTorch module that the job was compiled from.
-
-    Tensors that the job did not train stay as they are, and tied ones are trained under one of their names. Raises
-    `ModelError` where the module has no tensor of a name, or one of another shape.
-    """
-    import torch
-
-    if not isinstance(module, torch.nn.Module):
-        raise ModelError(f"an object of type {type(module).__name__} is no PyTorch module: give one to load into")
-    state = as_written(module).state_dict()
-    for name, array in weights.items():
-        # A job has a single number as a row of one.
-        if name not in state or np.atleast_1d(array).shape != (tuple(state[name].shape) or (1,)):
-            kind = f"no '{name}'" if name not in state else f"a '{name}' of another shape"
-            raise ModelError(f"the module has {kind}: give the module that the job was compiled from")
-    with torch.no_grad():
-        for name, array in weights.items():
-            state[name].copy_(torch.from_numpy(np.asarray(array)).reshape(state[name].shape))
