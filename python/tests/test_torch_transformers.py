@@ -389,6 +389,45 @@ def test_a_mask_that_no_softmax_reads_is_told() -> None:
         covey.compile(Unread().eval(), (image(2, 4, 4), torch.ones(2, 4, dtype=torch.int64)))
 
 
+LARGEST: dict[str, Any] = {
+    "filled": lambda x, mask: x.masked_fill(mask == 0, -torch.inf).amax(1),
+    "chosen": lambda x, mask: torch.where(mask.bool(), x, LEAST).amax(1),
+    "turned": lambda x, mask: x.masked_fill(mask == 0, -torch.inf).transpose(1, 2).amax(-1, keepdim=True),
+    "with places": lambda x, mask: sum(x.masked_fill(mask == 0, -torch.inf).max(1)),
+}
+
+
+@pytest.mark.parametrize("case", LARGEST)
+def test_the_largest_of_what_a_mask_leaves(case: str) -> None:
+    class Masking(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 5)
+
+        def forward(self, x: Any, mask: Any) -> Any:
+            return LARGEST[case](self.layer(x) - 30.0, mask[..., None])
+
+    x, mask = image(3, 4, 3), torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 1, 0]])
+    agrees(Masking(), x, mask)
+    torch.manual_seed(0)
+    module = Masking().eval()
+    compiled = covey.compile(module, (x, mask), calibration=(x, mask))
+    assert compiled.report["ring_bits"] == 32
+    with covey.local("clear") as parties:
+        found = parties.run(compiled, {"x": x, "mask": mask}).outputs
+    np.testing.assert_allclose(next(iter(found.values())), module(x, mask).detach(), atol=0.02)
+
+
+def test_a_mask_of_more_than_maxima_is_told() -> None:
+    class Read(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, mask: Any) -> Any:
+            filled = x.masked_fill(mask[..., None] == 0, -torch.inf)
+            return filled.amax(1) + filled.sum(1)
+
+    with pytest.raises(covey.CoveyError, match=r"its constant -3.403e\+38 fits no ring"):
+        covey.compile(Read().eval(), (image(2, 4, 4), torch.ones(2, 4, dtype=torch.int64)))
+
+
 WINDOWS: dict[str, Any] = {
     "plain": lambda x, keys: {},
     "causal": lambda x, keys: {"is_causal": True, "scale": 0.3},

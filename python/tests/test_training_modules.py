@@ -158,6 +158,29 @@ def test_a_parameter_of_two_names_is_one(form: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(state[name].detach().numpy(), found["table.weight"], atol=1e-6)
 
 
+class Largest(nn.Module):
+    """The largest of those rows that a mask leaves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scores = nn.Linear(1, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        rows = self.layer(x[..., None]).masked_fill(x[..., None] < -0.5, -torch.inf)
+        return self.scores(rows.amax(1))
+
+
+def test_a_masked_maximum_is_trained() -> None:
+    torch.manual_seed(0)
+    x, labels = table()
+    data = np.where(x.max(1, keepdims=True) < -0.5, -x, x), labels
+    module = Largest().eval()
+    job = compiled(module, data, optimizer=SGD, example_inputs=torch.zeros(2, 5))
+    found = trained(job, data)
+    near(found, due(module, data, F.cross_entropy), 5e-3)
+    assert np.abs(found["layer.weight"] - module.layer.weight.detach().numpy()).max() > 0.02
+
+
 class Named(nn.Module):
     """Names of its parts are those that training uses itself."""
 

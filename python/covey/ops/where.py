@@ -59,12 +59,15 @@ class Where(Op):
         return [None, build.part(x, lambda: taken), build.part(y, lambda: build.sub(gradient, taken))]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
+        x, y = low.operands_at_one_scale(node, node.inputs[1:])
+        return self._chosen(low, node, x, y, low.magnitude_sum(*node.inputs[1:]))
+
+    def _chosen(self, low: Lowering, node: Node, x: Lowered, y: Lowered, magnitude: float | None) -> Lowered:
+        """The result; `magnitude` bounds x - y over the calibration data."""
         condition = low.value(node.inputs[0])
         shape = low.graph.values[node.output].shape
-        x, y = low.operands_at_one_scale(node, node.inputs[1:])
         gap = x.interval - y.interval
-        between = np.broadcast_shapes(*(low.graph.values[name].shape for name in node.inputs[1:]))
-        magnitude = low.magnitude_sum(*node.inputs[1:])
+        between = np.broadcast_shapes(x.shape, y.shape)
         difference = low.emit(
             node,
             pb.Sub(),
@@ -86,8 +89,36 @@ class Where(Op):
             name=f"{node.output}.chosen",
             magnitude=magnitude,
         )
-        interval = self.interval(condition.interval, x.interval, y.interval)
+        interval = Where().interval(condition.interval, x.interval, y.interval)
         return low.emit(node, pb.Add(), [y, chosen], shape=shape, scale=x.scale, interval=interval)
+
+
+@dataclass(frozen=True)
+class Below(Where):
+    """A choice whose one operand, the first or the second, stands for a number below all that the other may be."""
+
+    first: bool
+
+    def _operands(self, x: Array, y: Array) -> list[Array]:
+        least = np.nextafter(np.asarray((y if self.first else x).min()), -np.inf)
+        return [least, y] if self.first else [x, least]
+
+    def reference(self, *inputs: Array) -> Array:
+        condition, x, y = inputs
+        return super().reference(condition, *self._operands(x, y))
+
+    def interval(self, *inputs: Interval) -> Interval:
+        condition, x, y = inputs
+        lows, highs = self._operands(x.low, y.low), self._operands(x.high, y.high)
+        return super().interval(condition, *map(Interval, lows, highs))
+
+    def lower(self, low: Lowering, node: Node) -> Lowered:
+        name = node.inputs[2 if self.first else 1]
+        other = low.value(name)
+        least = low.constant(node, "least", np.array(np.floor(other.interval.low.min()) - 1.0), other.scale)
+        x, y = (least, other) if self.first else (other, least)
+        magnitude = low.magnitude(name)
+        return self._chosen(low, node, x, y, None if magnitude is None else 2 * magnitude)
 
 
 @from_onnx("Where")

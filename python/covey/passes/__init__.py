@@ -18,6 +18,7 @@ from covey.passes.input_scaling import fold_input_scaling
 from covey.passes.late_division import divide_late
 from covey.passes.linear_merging import merge_linear_layers
 from covey.passes.masked_exponentials import mask_exponentials
+from covey.passes.masked_maxima import mask_maxima
 from covey.passes.masked_softmax import find_masks
 from covey.passes.missing_values import fill_in, take_missing
 from covey.passes.normalizers import resolve_normalizers
@@ -45,6 +46,7 @@ def recognise(graph: Graph, complete: bool = True, missing: int | None = None) -
         remove_dead_nodes(graph)
     resolve_normalizers(graph)
     mask_exponentials(graph)
+    mask_maxima(graph)
     errors = find_masks(graph)
     remove_trailing_softmax(graph)
     find_norms(graph)
