@@ -389,6 +389,26 @@ def test_a_mask_that_no_softmax_reads_is_told() -> None:
         covey.compile(Unread().eval(), (image(2, 4, 4), torch.ones(2, 4, dtype=torch.int64)))
 
 
+POOLED: dict[str, Any] = {
+    "over a dimension": lambda x, out: x.masked_fill(out, -torch.inf).softmax(1).transpose(1, 2),
+    "transposed": lambda x, out: x.masked_fill(out, -torch.inf).transpose(1, 2).softmax(-1),
+    "squeezed": lambda x, out: x[..., :1].masked_fill(out, -1e9).squeeze(-1).softmax(-1)[:, None],
+    "turned round": lambda x, out: torch.where(out, -1e4, x).permute(0, 2, 1).flip(-1).softmax(-1),
+}
+
+
+@pytest.mark.parametrize("case", POOLED)
+def test_moves_between_a_mask_and_its_softmax(case: str) -> None:
+    class Pooling(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, mask: Any) -> Any:
+            return POOLED[case](x, mask[..., None] == 0) @ x
+
+    x, mask = image(2, 4, 3), torch.tensor([[1, 1, 1, 0], [0, 1, 0, 1]])
+    graph = agrees(Pooling(), x, mask)
+    assert [len(node.inputs) for node in graph.nodes if isinstance(node.op, Softmax)] == [2]
+    assert covey.compile(Pooling().eval(), (x, mask)).report["ring_bits"] == 32
+
+
 LARGEST: dict[str, Any] = {
     "filled": lambda x, mask: x.masked_fill(mask == 0, -torch.inf).amax(1),
     "chosen": lambda x, mask: torch.where(mask.bool(), x, LEAST).amax(1),

@@ -21,6 +21,7 @@ from covey.passes.masked_exponentials import mask_exponentials
 from covey.passes.masked_maxima import mask_maxima
 from covey.passes.masked_softmax import find_masks
 from covey.passes.missing_values import fill_in, take_missing
+from covey.passes.moved_masks import put_masks_last
 from covey.passes.normalizers import resolve_normalizers
 from covey.passes.parallel_layers import join_parallel_layers
 from covey.passes.pool_before_relu import pool_before_relu
@@ -47,6 +48,7 @@ def recognise(graph: Graph, complete: bool = True, missing: int | None = None) -
     resolve_normalizers(graph)
     mask_exponentials(graph)
     mask_maxima(graph)
+    put_masks_last(graph)
     errors = find_masks(graph)
     remove_trailing_softmax(graph)
     find_norms(graph)
