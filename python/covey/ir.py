@@ -220,6 +220,8 @@ class Graph:
     """The inputs of whole numbers, and how many classes their numbers have (see `covey.whole`)."""
     truths: set[str] = field(default_factory=set)
     """Those among them whose numbers have no classes and are 0 or 1."""
+    examples_of_truths: set[str] = field(default_factory=set)
+    """Inputs of whole numbers that are 0 and 1 alone in the model's own examples, if it has any."""
     narrow_inputs: set[str] = field(default_factory=set)
     """Inputs of whole numbers that the model takes as int32."""
     carried: dict[str, str] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import covey
@@ -73,6 +74,8 @@ MASKED: dict[str, Any] = {
     "of two orders": lambda ids, mask: torch.where(mask.bool(), ids, ROWS - 1 - ids),
     "where a number is large": lambda ids, x: torch.where(x > 0, ids, 0),
     "of truth values": lambda ids, mask: ids * mask,
+    "times whole numbers": lambda ids, mask: ids * mask,
+    "filled by whole numbers": lambda ids, mask: mask * ids + (1 - mask) * 3,
 }
 MASKS = {
     "where a number is large": torch.tensor([[-1.0, 2, 0.5, -2], [1, 1, -3, 1], [-1, -1, -1, 4]]),
@@ -98,9 +101,8 @@ def test_rows_that_a_truth_value_chooses(case: str) -> None:
         lambda ids, mask: torch.where(mask.bool(), ids, (ids + 1).clamp(max=ROWS - 1)),
         lambda ids, mask: torch.where(mask.bool(), ids, ROWS),
         lambda ids, mask: ids * mask.bool() + (mask.flip(1) == 0).long(),
-        lambda ids, mask: ids * mask,
     ],
-    ids=["one case says of no number that it is no class", "beyond the table", "of two truth values", "of two numbers"],
+    ids=["one case says of no number that it is no class", "beyond the table", "of two truth values"],
 )
 def test_other_choices_need_a_range(how: Any) -> None:
     class Masked(Reading):
@@ -109,6 +111,31 @@ def test_other_choices_need_a_range(how: Any) -> None:
 
     with pytest.raises(covey.UnsupportedError, match=r"an ArgMax, or say its range: .*, or bool\(\) of a mask"):
         covey.compile(Masked(how).eval(), (IDS.clamp(max=3), torch.ones_like(IDS)))
+
+
+@pytest.mark.parametrize(("most", "mask"), [(1, 1), (3, 3)])
+def test_examples_say_which_numbers_are_a_mask(most: int, mask: int) -> None:
+    class Masked(Reading):
+        def forward(self, ids: Any, mask: Any) -> Any:
+            return self.table(ids * mask)
+
+    with pytest.raises(covey.UnsupportedError, match=r"or bool\(\) of a mask of 0 and 1"):
+        covey.compile(Masked(None).eval(), (IDS.clamp(max=most), IDS.clamp(max=mask)))
+
+
+def test_a_mask_that_examples_show_holds_truth_values_alone() -> None:
+    class Masked(Reading):
+        def forward(self, ids: Any, mask: Any) -> Any:
+            return self.table(ids * mask).sum(1) / mask.sum(1, keepdim=True)
+
+    mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1]])
+    module = Masked(None).eval()
+    compiled = covey.compile(module, (IDS, mask))
+    with covey.local("clear") as parties:
+        found = parties.run(compiled, {"ids": IDS, "mask": mask}).outputs
+        with pytest.raises(covey.DataError, match="input 'mask' holds 2 in sample 0"):
+            parties.run(compiled, {"ids": IDS, "mask": 2 * mask})
+    np.testing.assert_allclose(next(iter(found.values())), module(IDS, mask).detach(), atol=0.01)
 
 
 REFUSED: dict[str, Any] = {
@@ -124,6 +151,17 @@ def test_other_numbers_need_a_range(case: str) -> None:
     module = Reading(REFUSED[case]).eval()
     with pytest.raises(covey.UnsupportedError, match=r"an ArgMax, or say its range: clamp\(0, most\), or bool\(\)"):
         covey.compile(module, (IDS + 1,))
+
+
+@pytest.mark.parametrize("case", ["shifted", "replaced"])
+def test_training_reads_numbers_as_they_are(case: str) -> None:
+    labels = np.zeros((3, 4))
+    problem = "in training it reads numbers of an input as they are.*; compute these in the data"
+    with pytest.raises(covey.UnsupportedError, match=problem):
+        covey.compile_training(
+            Reading(CASES[case]).eval(), (IDS,), loss="cross-entropy", optimizer=covey.SGD(0.1), batch=2,
+            calibration=(IDS.numpy(), labels),
+        )  # fmt: skip
 
 
 def test_a_number_that_is_no_class_is_nowhere() -> None:

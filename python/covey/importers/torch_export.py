@@ -291,11 +291,26 @@ class _Unknown:
         self.root = root
 
 
+def _examples_of_truths(program: Any) -> set[str]:
+    """The inputs of whole numbers that are 0 and 1 alone in the examples that the program was exported with."""
+    import torch
+
+    names = program.graph_signature.user_inputs
+    examples = torch.utils._pytree.tree_leaves(program.example_inputs)
+    return {
+        name
+        for name, tensor in zip(names, examples, strict=False)
+        if isinstance(name, str) and isinstance(tensor, torch.Tensor) and str(tensor.dtype) in WHOLE
+        if bool(((tensor == 0) | (tensor == 1)).all())
+    }
+
+
 class _Importer:
     def __init__(self, program: Any, name: str, dropout: bool, trained: bool, fixed: str | None) -> None:
         self.program = program
         self.fixed = fixed
-        self.scope = Scope(Graph(name), OPSET, dropout=dropout, trained=trained)
+        graph = Graph(name, examples_of_truths=_examples_of_truths(program))
+        self.scope = Scope(graph, OPSET, dropout=dropout, trained=trained)
         self.errors: list[NodeError] = []
         self.known: dict[Any, Any] = {}
         self.names = _Names(program.graph.nodes)

@@ -11,7 +11,7 @@ from covey.ops.affine import Affine
 from covey.ops.counting import take_for_truths
 from covey.ops.gather import ABSENT, data_axis, pick
 from covey.ops.number import Number
-from covey.ops.renumbering import take_renumbered
+from covey.ops.renumbering import check_trained, take_renumbered
 from covey.ops.reshape import Reshape
 from covey.ops.selection import Indices, indices_of, is_index, one_hot, rows_of
 from covey.ops.transpose import Transpose
@@ -37,6 +37,8 @@ def look_up(node: OnnxNode) -> None:
         if take_renumbered(node, given, rows, (*given.shape, *rest)):
             return
         take_for_truths(node.scope.graph, given.name)
+        if not is_index(node, given):
+            check_trained(node, given, size)
     indices = indices_of(node, given)
     padding, by_frequency = int(node.attribute(PADDING, -1)), bool(node.attribute(BY_FREQUENCY, 0))
     if indices.span is None:

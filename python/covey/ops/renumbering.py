@@ -2,7 +2,8 @@
 
 So are ids that a decoder shifts to the right behind a constant, ids of which some are replaced, and ids of several
 columns that read one table. The table is read at the input's numbers, and has its rows in another order. Where a truth
-value decides besides, as in ids times a mask of tokens, rows of two orders are chosen between.
+value decides besides, as in ids times a mask of tokens, rows of two orders are chosen between. A mask of whole numbers
+is known by the model's examples, in which it is 0 and 1 alone.
 """
 
 from __future__ import annotations
@@ -121,13 +122,25 @@ def take_renumbered(node: OnnxNode, indices: Value, table: Array, shape: Shape) 
     if all(case.fixed.all() for case in cases) or not all(case.fits(len(table)) for case in cases):
         return False
     rows = [_emit_rows(node, case, table, shape, f"{name}.case{index}") for index, case in enumerate(cases)]
+    truths = found.truths
+    if truths.dtype is DType.INDEX:
+        truths = node.emit(Truth(), [truths], output=f"{name}.truths", dtype=DType.BOOL)
     at = flat(np.maximum(found.places, 0))
-    moved = node.emit(at, [found.truths], output=f"{name}.truths_of_each", dtype=DType.BOOL)
+    moved = node.emit(at, [truths], output=f"{name}.truths_of_each", dtype=DType.BOOL)
     of_each = Reshape((*indices.shape, *[1] * (len(shape) - len(indices.shape))))
     condition = node.emit(of_each, [moved], output=f"{name}.condition", dtype=DType.BOOL)
     node.emit(Where(), [condition, *rows])
     node.note("a choice between the table's rows in two orders")
     return True
+
+
+def check_trained(node: OnnxNode, indices: Value, rows: int) -> None:
+    """Refuse such indices in training, whose tables have their rows in one order."""
+    if node.scope.trained and renumbered(node.scope.graph, indices.name, rows + 1) is not None:
+        raise node.unsupported(
+            f"in training it reads numbers of an input as they are, not '{indices.name}', which the model makes of them",
+            "compute these in the data, and let the model take them",
+        )
 
 
 def _emit_rows(node: OnnxNode, found: Renumbered, table: Array, shape: Shape, name: str) -> Value:
@@ -172,6 +185,8 @@ def _number_and_truths(
     for number in sources:
         others = {each for each, inputs in behind.items() if number not in inputs}
         truths = {each for each in others if graph.values[each].dtype is DType.BOOL}
+        if number not in graph.examples_of_truths:
+            truths |= others & graph.examples_of_truths
         leaves = _behind(graph, name, truths)[1] - {number}
         if graph.values[number].dtype is DType.INDEX and leaves <= truths and len(_kinds(graph, leaves)) == 1:
             found.append((number, leaves))
