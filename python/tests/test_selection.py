@@ -205,6 +205,15 @@ COMPUTED: dict[str, Callable[[Any], Any]] = {
     ],
     "a table": lambda x: torch.arange(15.0).reshape(5, 3)[x.argmax(-1)],
     "rows selected": lambda x: torch.arange(15.0).reshape(5, 3).index_select(0, x.argmax(-1).view(-1)).view(-1, 4, 3),
+    "indices of indices": lambda x: x.argmax(1).gather(1, x.argmax(2)).gather(1, x[..., :4].argmax(2)),
+    "scattered numbers": lambda x: torch.zeros_like(x).scatter(2, x.argmax(2, keepdim=True), 1.0),
+    "scattered into data": lambda x: x.scatter(1, x.argmin(1, keepdim=True), x.amax(1, keepdim=True)),
+    "scattered best": lambda x: torch.full((len(x), 4, 5), 0.5).scatter(2, *x.topk(2)[::-1]),
+    "scattered constants": lambda x: x.scatter(
+        2, x.topk(3)[1], torch.linspace(-1, 1, 12).view(1, 4, 3).repeat(len(x), 1, 1)
+    ),
+    "sums of scattered": lambda x: x.scatter_add(2, x.argmax(2, keepdim=True).expand(-1, 4, 3), x),
+    "sums of scattered, reduced": lambda x: x.scatter_reduce(1, x.argmax(1, keepdim=True), x[:, :1], "sum"),
     "places as numbers": lambda x: x.argmax(-1) / 2 + x[:, :, 0],
 }
 
@@ -214,6 +223,8 @@ GIVEN: dict[str, Callable[..., Any]] = {
     "gather": lambda x, i, j: x.gather(2, j),
     "gather of all": lambda x, i, j: x.gather(1, i[:, None, None].expand(-1, 1, 5)),
     "the largest": lambda x, i, j: x[samples(x), j.squeeze(-1).argmax(-1)],
+    "one hot by scatter": lambda x, i, j: torch.zeros(len(x), 4, 5).scatter_(2, j, 1),
+    "counts": lambda x, i, j: torch.zeros(len(x), 5).scatter_add_(1, j.squeeze(-1), torch.ones(len(x), 4)),
     "a sum": lambda x, i, j: (1 - j) * x,
 }
 
@@ -239,6 +250,26 @@ def test_computed_indices() -> None:
 def test_indices_that_are_inputs() -> None:
     x = torch.tensor(spread(6, 4, 5)).float()
     compared(GIVEN, (x, torch.tensor([0, 3, 1, 2, 2, 0]), torch.randint(0, 5, (6, 4, 1))))
+
+
+SCATTERED: dict[str, tuple[Callable[..., Any], str]] = {
+    "twice": (lambda x: x.scatter(2, x.argmax(2, keepdim=True).expand(-1, -1, 2), x), "several may be the same"),
+    "not along that": (lambda x: x.scatter(1, x.topk(2)[1].transpose(1, 2)[..., :4], x), "of a part"),
+    "of a part": (lambda x: x.scatter(2, x[:, :2].argmax(2, keepdim=True), 1.0), "of a part"),
+    "reduced": (
+        lambda x: x.scatter_reduce(2, x.argmax(2, keepdim=True), x, "amax"), "it reduces at secret indices"
+    ),
+    "without itself": (
+        lambda x: x.scatter_reduce(2, x.argmax(2, keepdim=True), x, "sum", include_self=False), "it reduces at secret"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SCATTERED)
+def test_other_writing_at_secret_indices_is_refused(case: str) -> None:
+    function, problem = SCATTERED[case]
+    _, (error, *_) = examine(Functions([function]).eval(), example_inputs=(torch.tensor(spread(5, 4, 5)).float(),))
+    assert problem in str(error)
 
 
 def test_samples_are_not_mixed() -> None:

@@ -282,8 +282,6 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "samples written": (lambda x: torch.slice_scatter(x, x[:1], 0, 0, 1), "samples|the batch"),
     "samples flipped": (lambda x: x.flip(0), "runs over the batch"),
     "over the batch": (lambda x: x.var(0), "runs over the batch"),
-    "secret indices": (lambda x: x.scatter(1, x.argmax(1, keepdim=True), 1.0), "secret indices"),
-    "sums at secret indices": (lambda x: x.scatter_add(1, x.argmax(1, keepdim=True), x), "secret indices"),
     "the angle of the origin": (lambda x: torch.atan2(x, x), "put a Clip before it|give calibration data"),
     "a logarithm of 0": (lambda x: torch.xlogy(x, torch.arange(4.0)), "numbers that have no logarithm"),
     "bits of numbers": (lambda x: ((x > 0) & torch.tensor([2, 1, 2, 1])) * x, "holds numbers other than 0 and 1"),

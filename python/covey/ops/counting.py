@@ -65,7 +65,7 @@ def counted(graph: Graph, name: str) -> Interval | None:
 
 def _read_for_span(graph: Graph, node: Node | None) -> list[str]:
     """The operands whose numbers say where a node's lie."""
-    if node is None or not isinstance(node.op, _RANGED | Clip) or _ends(node.op) is not None:
+    if node is None or not _is_ranged(node.op) or _ends(node.op) is not None:
         return []
     if isinstance(node.op, Number) and graph.input_behind(node.inputs[0]) in graph.truths:
         return []
@@ -85,7 +85,7 @@ def _span(graph: Graph, node: Node | None, operands: list[Interval | None]) -> I
     ends = _ends(node.op)
     if ends is not None:
         return Interval(zeros + ends[0], zeros + ends[1]) if is_whole(graph, node.inputs[0]) else None
-    if not isinstance(node.op, _RANGED | Clip):
+    if not _is_ranged(node.op):
         return None
     others = iter(operands)
     spans: list[Interval | None] = []
@@ -138,6 +138,13 @@ def _walk(graph: Graph) -> None:
     for node in nodes[len(walked) :]:
         graph.whole[node.output] = _gives_whole(graph, node)
         walked.append(node)
+
+
+def _is_ranged(op: Op) -> bool:
+    """Whether where its operands lie says where its results do."""
+    from covey.ops.selection import Selected  # which imports this module
+
+    return isinstance(op, _RANGED | Clip | Selected)
 
 
 def _gives_whole(graph: Graph, node: Node) -> bool:

@@ -138,7 +138,7 @@ def check_trained(node: OnnxNode, indices: Value, rows: int) -> None:
     """Refuse such indices in training, whose tables have their rows in one order."""
     if node.scope.trained and renumbered(node.scope.graph, indices.name, rows + 1) is not None:
         raise node.unsupported(
-            f"in training it reads numbers of an input as they are, not '{indices.name}', which the model makes of them",
+            f"in training it reads numbers of an input as they are, not '{indices.name}' that the model makes",
             "compute these in the data, and let the model take them",
         )
 

@@ -12,7 +12,10 @@ import numpy.typing as npt
 from covey.importers.onnx_node import BATCH, of_one_sample
 from covey.importers.torch_node import Constant, Operand, TorchNode, from_torch
 from covey.ir import DType, Value
+from covey.ops.reshape import Reshape
 from covey.ops.slicing import ALL
+from covey.ops.top_k import Index
+from covey.ops.transpose import Transpose
 
 
 @from_torch("aten.slice_scatter.default")
@@ -210,8 +213,9 @@ def _put(
 def _scatter_aten(node: TorchNode) -> None:
     x, index = node.numbers(node.argument("self"), truth=False), node.argument("index")
     updates = node.numbers(node.operand("value" if "value" in node.arguments else "src"))
-    if not isinstance(index, Constant):
-        raise node.unsupported("it writes at secret indices", "use a comparison and torch.where")
+    if isinstance(index, Value):
+        _scatter_at_secrets(node, x, index, updates)
+        return
     if isinstance(x, Constant):
         x = replace(x, array=x.array.astype(np.float64), repeated=None)
     index = Constant(index.name, index.of_one)
@@ -224,6 +228,59 @@ def _scatter_aten(node: TorchNode) -> None:
     how = "add" if "scatter_add" in node.op_type else REDUCED[node.argument("reduce") or "none"]
     attributes = {} if node.argument("include_self") in (None, True) else {"include_self": 0}
     node.become("ScatterElements", x, index, updates, axis=node.axis("dim", rank), reduction=how, **attributes)
+
+
+def _scatter_at_secrets(node: TorchNode, x: Value | Constant, index: Value, updates: Operand) -> None:
+    """The sum of updates, each times the one-hot row of its index, and what they leave of x."""
+    adds = "scatter_add" in node.op_type or REDUCED[node.argument("reduce") or "none"] == "add"
+    (axis,) = _inner(node, index)
+    sizes = x.dims(1) if isinstance(x, Value) else list(x.array.shape)
+    if index.shape[: axis - 1] + index.shape[axis:] != (*sizes[1:axis], *sizes[axis + 1 :]):
+        raise node.unsupported("it writes at secret indices of a part", "let its index have the shape of what it reads")
+    if node.argument("reduce") not in (None, "add", "sum") or node.argument("include_self") is False:
+        raise node.unsupported("it reduces at secret indices", "use a comparison and torch.where")
+    if not adds and index.shape[axis - 1] > 1 and not _differ(node, index, axis):
+        reason = "it writes at secret indices, of which several may be the same"
+        raise node.unsupported(reason, "use those of topk, or scatter_add")
+    rows = node.numbers(
+        node.apply("OneHot", index, np.array(sizes[axis]), np.array([0.0, 1.0]), axis=-1, suffix="one_hot")
+    )
+    if isinstance(updates, Value) and updates.shape != index.shape:
+        axes = np.arange(1, index.rank)
+        updates = node.apply("Slice", updates, np.zeros_like(axes), np.array(index.shape), axes, suffix="read")
+    if isinstance(updates, Value):
+        updates = node.apply("Unsqueeze", updates, np.array([-1]), suffix="updates")
+    elif isinstance(updates, Constant):
+        updates = _once(node, updates, index.rank, "src")[..., None]
+    # What the rows stand in place of is their last dimension.
+    order = [*range(axis), index.rank - 1, *range(axis, index.rank - 1)]
+
+    def summed(rows: Value, suffix: str) -> Value:
+        total = node.apply("ReduceSum", rows, np.array([axis]), keepdims=0, suffix=f"{suffix}_total")
+        return node.apply("Transpose", total, perm=order, suffix=suffix)
+
+    written = summed(node.apply("Mul", rows, updates, suffix="weighted"), "written")
+    left: Operand = x if isinstance(x, Value) else _once(node, x, index.rank, "self").astype(np.float64)
+    if not adds:
+        kept = node.apply("Sub", 1.0, summed(rows, "places"), suffix="kept")
+        left = node.apply("Mul", kept, left, suffix="left")
+    node.become("Add", written, left)
+    node.note("one-hot rows of the indices times what is written")
+
+
+def _inner(node: TorchNode, index: Value) -> list[int]:
+    if not index.batch_first:
+        raise node.unsupported("it writes at secret indices of other samples", "keep the batch first")
+    return node.inner_axes("dim", index)
+
+
+def _differ(node: TorchNode, index: Value, axis: int) -> bool:
+    """Whether indices along a dimension are those of a TopK along it, which differ."""
+    graph = node.scope.graph
+    made = graph.producer(index.name)
+    while made is not None and isinstance(made.op, Reshape | Transpose):
+        made = graph.producer(made.inputs[0])
+    return made is not None and isinstance(made.op, Index) and axis == index.rank - 1
 
 
 def _axis(node: TorchNode) -> tuple[int, int]:
