@@ -223,6 +223,9 @@ GIVEN: dict[str, Callable[..., Any]] = {
     "gather": lambda x, i, j: x.gather(2, j),
     "gather of all": lambda x, i, j: x.gather(1, i[:, None, None].expand(-1, 1, 5)),
     "the largest": lambda x, i, j: x[samples(x), j.squeeze(-1).argmax(-1)],
+    "the last of a length": lambda x, i, j: x[samples(x), i - 1],
+    "the last of a length, gathered": lambda x, i, j: x.gather(1, (3 - i)[:, None, None].expand(-1, 1, 5)),
+    "from the end": lambda x, i, j: x[samples(x), -1 - i] + (torch.arange(5) < i[:, None]),
     "one hot by scatter": lambda x, i, j: torch.zeros(len(x), 4, 5).scatter_(2, j, 1),
     "counts": lambda x, i, j: torch.zeros(len(x), 5).scatter_add_(1, j.squeeze(-1), torch.ones(len(x), 4)),
     "a sum": lambda x, i, j: (1 - j) * x,
@@ -270,6 +273,12 @@ def test_other_writing_at_secret_indices_is_refused(case: str) -> None:
     function, problem = SCATTERED[case]
     _, (error, *_) = examine(Functions([function]).eval(), example_inputs=(torch.tensor(spread(5, 4, 5)).float(),))
     assert problem in str(error)
+
+
+def test_lengths_have_as_many_classes_as_lead_to_an_element() -> None:
+    x = torch.tensor(spread(6, 4, 5)).float()
+    compiled = covey.compile(Functions([lambda x, i: x[samples(x), i - 1]]).eval(), (x, torch.arange(6) % 4 + 1))
+    assert compiled.graph.classes["inputs_1"] == (5,)
 
 
 def test_samples_are_not_mixed() -> None:

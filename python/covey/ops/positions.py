@@ -16,7 +16,7 @@ from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.ir import Value
 from covey.ops.gather import MOST_INDICES, data_axis, flat
 from covey.ops.reshape import Reshape
-from covey.ops.selection import indices_of, select, select_along
+from covey.ops.selection import indices_into, select, select_along
 
 Positions = npt.NDArray[np.int64]
 
@@ -102,7 +102,7 @@ def _gather_nd_secret(node: OnnxNode, x: Value, side: int) -> None:
             "gather along one dimension after the other",
         )
     flat = node.emit(Reshape(tuple(shape)), [numbers], output=f"{node.outputs[0]}.numbers", dtype=numbers.dtype)
-    select(node, x, indices_of(node, flat), side)
+    select(node, x, indices_into(node, flat, x.shape[side]), side)
 
 
 @from_torch("aten.gather.default")

@@ -7,7 +7,7 @@ times the data are the elements, exactly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,9 @@ from covey.interval import Array, Interval
 from covey.ir import DType, Graph, Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
 from covey.ops.counting import counted
-from covey.ops.gather import ABSENT, Gather, pick
+from covey.ops.gather import ABSENT, Gather, flat, pick
 from covey.ops.matmul import Matmul
+from covey.ops.renumbering import Renumbered, renumbered
 from covey.ops.reshape import Reshape
 from covey.ops.transpose import Transpose
 from covey.steps import interim
@@ -120,6 +121,8 @@ class Indices:
 
     numbers: Value
     span: tuple[int, int] | None
+    columns: tuple[int, ...] | None = None
+    """The elements that an input's numbers 0, 1, .. stand for, where these are not the elements of the same number."""
 
 
 def is_index(node: OnnxNode, numbers: Value) -> bool:
@@ -142,11 +145,27 @@ def indices_of(node: OnnxNode, numbers: Value) -> Indices:
     return Indices(numbers, (int(found.low.min()), int(found.high.max())))
 
 
+def indices_into(node: OnnxNode, numbers: Value, size: int) -> Indices:
+    """The same for data of `size` elements; each index may also be computed from one number of an input."""
+    graph, name = node.scope.graph, node.outputs[0]
+    found = None if is_index(node, numbers) else renumbered(graph, numbers.name, 2 * size + 2)
+    if isinstance(found, Renumbered) and (found.values == found.values[:, :1]).all():
+        elements = found.values[:, 0]
+        inside = (elements >= -size) & (elements < size)
+        if inside[0] and not inside.all():
+            moved = node.emit(flat(found.places), [found.source], output=f"{name}.source", dtype=DType.INDEX)
+            shaped = node.emit(Reshape(numbers.shape), [moved], output=f"{name}.given", dtype=DType.INDEX)
+            return Indices(shaped, None, tuple((elements[: int(inside.argmin())] % size).tolist()))
+    return indices_of(node, numbers)
+
+
 def one_hot(node: OnnxNode, indices: Indices, size: int, output: str) -> tuple[Value, list[int]]:
     """The one-hot rows of indices into `size` elements, and which element each of their columns stands for.
 
     Negative ones count from the end. Refuses indices that may be beyond.
     """
+    if indices.columns is not None:
+        return rows_of(node, indices, range(len(indices.columns)), output), list(indices.columns)
     low, high = indices.span or (0, size - 1)
     if low < -size or high >= size or high - low >= MOST_NUMBERS:
         reason = f"its indices '{indices.numbers.name}' are from {low} to {high}, and there are {size} elements"
@@ -177,12 +196,12 @@ def select(node: OnnxNode, x: Value, indices: Indices, side: int, output: str | 
             pick(x.shape, [*(range(n) for n in lead), columns, *(range(n) for n in rest)]),
             [x], output=f"{name}.candidates", dtype=x.dtype,
         )  # fmt: skip
-    flat = [(*lead, prod(middle), len(columns)), (*lead, len(columns), prod(rest))]
+    shapes = [(*lead, prod(middle), len(columns)), (*lead, len(columns), prod(rest))]
     operands = [
         value
         if value.shape == shape
         else node.emit(Reshape(shape), [value], output=f"{name}.{hint}", dtype=value.dtype)
-        for value, shape, hint in zip((rows, x), flat, ("rows", "data"), strict=True)
+        for value, shape, hint in zip((rows, x), shapes, ("rows", "data"), strict=True)
     ]
     found = node.emit(Selected(), operands, output=f"{name}.selected", dtype=x.dtype)
     node.note("one-hot rows of the indices times the data")
@@ -195,7 +214,7 @@ def select_along(node: OnnxNode, x: Value, index: int, axis: int) -> None:
     Along those in which the indices do not differ, one row of indices serves all.
     """
     name = node.outputs[0]
-    indices = indices_of(node, node.activation(index, "indices", index_allowed=True))
+    indices = indices_into(node, node.activation(index, "indices", index_allowed=True), x.shape[axis])
     numbers = indices.numbers
     others = [place for place in range(len(x.shape)) if place != axis]
     if len(numbers.shape) != len(x.shape) or any(numbers.shape[place] > x.shape[place] for place in others):
@@ -215,7 +234,7 @@ def select_along(node: OnnxNode, x: Value, index: int, axis: int) -> None:
         numbers = node.emit(Reshape(shape), [numbers], output=f"{name}.indices_apart", dtype=numbers.dtype)
     order = [*side, axis, *free]
     data = _turned(node, x, order, f"{name}.turned")
-    found = select(node, data, Indices(numbers, indices.span), len(side), f"{name}.found")
+    found = select(node, data, replace(indices, numbers=numbers), len(side), f"{name}.found")
     back = [order.index(place) for place in range(len(order))]
     node.emit(Transpose((0, *(place + 1 for place in back))), [found], dtype=x.dtype)
 
