@@ -158,6 +158,62 @@ def test_a_parameter_of_two_names_is_one(form: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(state[name].detach().numpy(), found["table.weight"], atol=1e-6)
 
 
+class Straight(nn.Module):
+    """Parts through which no gradient goes: by `detach`, and without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scores = nn.Linear(5, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        hidden = self.layer(x)
+        with torch.no_grad():
+            gate = torch.sigmoid(hidden * 3)
+            gate, other = gate * 2, torch.relu(hidden)
+        return self.scores(hidden * gate + hidden.detach().tanh() + other)
+
+
+@FORMS
+def test_gradients_stop_where_pytorch_stops_them(form: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = Straight().eval()
+    job = compiled(data=table(), optimizer=SGD, serve=True, **given(module, torch.zeros(2, 5), form, tmp_path))
+    found = trained(job, table())
+    near(found, due(module, table(), F.cross_entropy), 2e-3)
+    assert job.served is not None
+    x = table()[0]
+    with covey.local("clear") as parties:
+        scores = next(iter(parties.run(job.served, x).outputs.values()))
+    np.testing.assert_allclose(scores, module(torch.from_numpy(x).float()).detach(), atol=0.02)
+
+
+PAST: dict[str, Any] = {
+    "a truth value": lambda z: z * (z > 0.1).float(),
+    "a count": lambda z: z / (z > 0).sum(-1, keepdim=True).clamp(min=1),
+    "a one-hot row": lambda z: z * F.one_hot(z.argmax(-1), CLASSES),
+    "writing at an index": lambda z: z + torch.zeros_like(z).scatter(1, z.argmax(1, keepdim=True), 1.0),
+}
+
+
+class Past(nn.Module):
+    """Numbers that a layer's results decide on, and that have no gradient."""
+
+    def __init__(self, how: Any) -> None:
+        super().__init__()
+        self.layer, self.how = nn.Linear(5, CLASSES), how
+
+    def forward(self, x: Any) -> Any:
+        return self.how(self.layer(x))
+
+
+@pytest.mark.parametrize("case", PAST)
+def test_truth_values_have_no_gradient(case: str) -> None:
+    torch.manual_seed(0)
+    module = Past(PAST[case]).eval()
+    job = compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
+    near(trained(job, table()), due(module, table(), F.cross_entropy), 5e-3)
+
+
 class Largest(nn.Module):
     """The largest of those rows that a mask leaves."""
 

@@ -28,6 +28,7 @@ import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import dropping, eager, moved, narrow, repeated
 from covey.importers.decomposed import UNWRITTEN, checking, decomposed, reads_shape, without_wrong_rules
+from covey.importers.detaching import detach_parts
 from covey.importers.modules import cannot_export, check_module, fixed_batch, with_modes
 from covey.importers.onnx_node import BATCH, Scope, well_formed
 from covey.importers.quantised_programs import dequantised, is_dynamic, register_operators
@@ -57,11 +58,14 @@ def as_written(source: Any) -> Any:
     return getattr(source, "_orig_mod", source) if is_module else source
 
 
-def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> tuple[Any, str | None]:
+def load(
+    source: Any, example_inputs: Any = None, *, dropout: bool = False, trained: bool = False
+) -> tuple[Any, str | None]:
     """The program of a .pt2 file, a module with example inputs, or an exported program. Raises `ModelError`.
 
     The second result says why a module is exported for one number of samples alone, if it is. With `dropout` all
-    Dropout nodes are in training mode, and others that drop are refused.
+    Dropout nodes are in training mode, and others that drop are refused. With `trained` parts under `torch.no_grad` are
+    detached.
     """
     source = as_written(source)
     torch, fixed = _torch(source), None
@@ -76,6 +80,8 @@ def load(source: Any, example_inputs: Any = None, *, dropout: bool = False) -> t
         program = _read(torch, os.fspath(source))
     if dropout:
         dropping.drop(torch, program)
+    if trained:
+        program = detach_parts(torch, program)
     try:
         with _quiet(), without_wrong_rules(torch):
             return decomposed(torch, dequantised(torch, program.run_decompositions({}))), fixed
@@ -102,7 +108,7 @@ def examine(
     With `dropout` the nodes of that operator stay; otherwise they do nothing. With `trained` weights stay apart.
     """
     source = as_written(source)
-    program, fixed = load(source, example_inputs, dropout=dropout)
+    program, fixed = load(source, example_inputs, dropout=dropout, trained=trained)
     if name is None:
         if isinstance(source, str | os.PathLike):
             name = os.path.splitext(os.path.basename(os.fspath(source)))[0]

@@ -14,6 +14,7 @@ from covey.importers.onnx_node import OnnxNode, from_onnx
 from covey.importers.torch_node import RANDOM, Constant, TorchNode, from_torch
 from covey.ir import DType, Value
 from covey.ops.counting import counted, is_whole
+from covey.ops.detached import DETACHED, Detached
 from covey.ops.floor import toward_zero
 from covey.ops.number import Number
 from covey.ops.truth import unlike_zero
@@ -26,7 +27,11 @@ _INTEGERS = {onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.UI
 
 @from_onnx("Identity")
 def _identity(node: OnnxNode) -> None:
-    node.alias(node.activation(0, index_allowed=True))
+    x = node.activation(0, index_allowed=True)
+    if node.attribute(DETACHED, 0):
+        node.emit(Detached(), [x], dtype=x.dtype)
+        return
+    node.alias(x)
     node.note("removed")
 
 
@@ -104,12 +109,21 @@ def _random_aten(node: TorchNode) -> None:
     "aten.clone.default",
     "aten.contiguous.default",
     "aten.dequantize.self",
-    "aten.detach.default",
     "aten.lift_fresh_copy.default",
 )
 def _copy_aten(node: TorchNode) -> None:
     node.ignore("memory_format")
     node.alias(node.activation("self"))
+    node.note("removed")
+
+
+@from_torch("aten.detach.default")
+def _detach_aten(node: TorchNode) -> None:
+    x = node.activation("self")
+    if node.scope.trained and x.dtype is DType.FLOAT:
+        node.become("Identity", x, **{DETACHED: 1})
+        return
+    node.alias(x)
     node.note("removed")
 
 
