@@ -187,6 +187,32 @@ def test_gradients_stop_where_pytorch_stops_them(form: str, tmp_path: Path) -> N
     np.testing.assert_allclose(scores, module(torch.from_numpy(x).float()).detach(), atol=0.02)
 
 
+class Read(nn.Module):
+    """A table that is read at what a function makes of ids."""
+
+    def __init__(self, how: Any, padding: int | None) -> None:
+        super().__init__()
+        self.table, self.scores, self.how = nn.Embedding(11, 4, padding_idx=padding), nn.Linear(4, CLASSES), how
+
+    def forward(self, x: Any) -> Any:
+        return self.scores(self.table(self.how(x)).sum(1))
+
+
+@pytest.mark.parametrize("padding", [None, 5])
+@pytest.mark.parametrize(
+    "how",
+    [lambda x: x + torch.tensor([0, 4, 3]), lambda x: 10 - x, lambda x: x.clamp(min=2)],
+    ids=["of columns", "turned", "cut"],
+)
+def test_tables_at_ids_made_of_one_are_trained(how: Any, padding: int | None) -> None:
+    torch.manual_seed(0)
+    rng = np.random.default_rng(5)
+    data = rng.integers(0, 7, (24, 3)), rng.integers(0, CLASSES, 24)
+    module = Read(how, padding).eval()
+    job = compiled(module, data, optimizer=SGD, example_inputs=torch.zeros(2, 3, dtype=torch.long))
+    near(trained(job, data), due(module, data, F.cross_entropy))
+
+
 PAST: dict[str, Any] = {
     "a truth value": lambda z: z * (z > 0.1).float(),
     "a count": lambda z: z / (z > 0).sum(-1, keepdim=True).clamp(min=1),

@@ -33,14 +33,14 @@ def look_up(node: OnnxNode) -> None:
         )
     size, *rest = table.shape
     rows, output = table.reshape(size, -1), None if table.ndim == 2 else f"{node.outputs[0]}.rows"
+    padding, by_frequency = int(node.attribute(PADDING, -1)), bool(node.attribute(BY_FREQUENCY, 0))
     if not is_index(node, given):
-        if take_renumbered(node, given, rows, (*given.shape, *rest)):
+        if not by_frequency and take_renumbered(node, given, rows, (*given.shape, *rest), padding):
             return
         take_for_truths(node.scope.graph, given.name)
         if not is_index(node, given):
             check_trained(node, given, size)
     indices = indices_of(node, given)
-    padding, by_frequency = int(node.attribute(PADDING, -1)), bool(node.attribute(BY_FREQUENCY, 0))
     if indices.span is None:
         weight = node.parameter(rows, node.inputs[0])
         taken = node.emit(Take(padding, by_frequency), [indices.numbers, weight], output=output)

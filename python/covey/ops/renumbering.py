@@ -68,6 +68,10 @@ class Renumbered:
         bounded = bool(inside[0].all()) and not inside.all(axis=0).any()
         return bounded and bool(((constants >= 0) & (constants < rows)).all())
 
+    def is_of_parts(self, padding: int) -> bool:
+        """Whether no index is constant, and each is the row of padding for one number at most: so it is trained."""
+        return not self.fixed.any() and bool(((self.values == padding).sum(axis=0) <= 1).all())
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -104,16 +108,18 @@ def renumbered(graph: Graph, name: str, count: int) -> Renumbered | Choice | Non
     return None if at is None else Choice(first, at[name].ravel(), otherwise, chosen)
 
 
-def take_renumbered(node: OnnxNode, indices: Value, table: Array, shape: Shape) -> bool:
+def take_renumbered(node: OnnxNode, indices: Value, table: Array, shape: Shape, padding: int = NOWHERE) -> bool:
     """Emit the rows of a table [K, M] at such indices, in a shape; whether they are such.
 
-    A number is a class if its index and those of all lower numbers are in the table. Indices that stay there for all
+    Training moves no `padding` row. A number is a class if its index and those of all lower numbers are in the table. Indices that stay there for all
     numbers say of none that it is no class, so they are not such.
     """
     name = node.outputs[0]
-    found = None if node.scope.trained else renumbered(node.scope.graph, indices.name, len(table) + 1)
+    found = renumbered(node.scope.graph, indices.name, len(table) + 1)
+    if node.scope.trained and not (isinstance(found, Renumbered) and found.is_of_parts(padding)):
+        return False
     if isinstance(found, Renumbered) and found.fits(len(table)) and not found.fixed.all():
-        _emit_rows(node, found, table, shape, name)
+        _emit_rows(node, found, table, shape, name, padding)
         node.note("one-hot rows, which the client shares, times the table's rows in another order")
         return True
     if not isinstance(found, Choice):
@@ -135,15 +141,17 @@ def take_renumbered(node: OnnxNode, indices: Value, table: Array, shape: Shape) 
 
 
 def check_trained(node: OnnxNode, indices: Value, rows: int) -> None:
-    """Refuse such indices in training, whose tables have their rows in one order."""
+    """Refuse in training those of such indices whose rows are no part of the table alone."""
     if node.scope.trained and renumbered(node.scope.graph, indices.name, rows + 1) is not None:
         raise node.unsupported(
-            f"in training it reads numbers of an input as they are, not '{indices.name}' that the model makes",
+            f"in training it reads numbers of an input, not '{indices.name}', which a mask or a constant is part of",
             "compute these in the data, and let the model take them",
         )
 
 
-def _emit_rows(node: OnnxNode, found: Renumbered, table: Array, shape: Shape, name: str) -> Value:
+def _emit_rows(
+    node: OnnxNode, found: Renumbered, table: Array, shape: Shape, name: str, padding: int = NOWHERE
+) -> Value:
     """The rows of a table at indices of which some may be constant, or all: then a parameter."""
     fixed = found.fixed
     constants = np.zeros((len(fixed), table.shape[1]))
@@ -157,10 +165,12 @@ def _emit_rows(node: OnnxNode, found: Renumbered, table: Array, shape: Shape, na
     order = np.full(len(fixed), ABSENT)
     order[~fixed] = np.argsort(np.argsort(group.ravel(), kind="stable"), kind="stable")
     for index, (values, among) in enumerate(zip(functions.T, inside.T, strict=True)):
-        rows = node.parameter(table[values[: int(among.argmin())]], f"{node.inputs[0]}.renumbered{index}")
+        numbers_of_rows = values[: int(among.argmin())]
+        rows = node.parameter(table[numbers_of_rows], f"{node.inputs[0]}.renumbered{index}")
+        take = Take(next(iter(np.flatnonzero(numbers_of_rows == padding).tolist()), NOWHERE))
         at = flat(places[group.ravel() == index])
         numbers = node.emit(at, [found.source], output=f"{name}.numbers{index}", dtype=DType.INDEX)
-        parts.append(node.emit(Take(), [numbers, rows], output=f"{name}.rows{index}"))
+        parts.append(node.emit(take, [numbers, rows], output=f"{name}.rows{index}"))
     joined = parts[0] if len(parts) == 1 else node.emit(Concat(1), parts, output=f"{name}.joined")
     width = table.shape[1]
     positions = np.where(order[:, None] == ABSENT, ABSENT, order[:, None] * width + np.arange(width))
