@@ -187,6 +187,26 @@ def test_gradients_stop_where_pytorch_stops_them(form: str, tmp_path: Path) -> N
     np.testing.assert_allclose(scores, module(torch.from_numpy(x).float()).detach(), atol=0.02)
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("parametrizations.weight_norm", "0 computes its weights from others, as weight_norm does: call torch.nn.util"),
+        ("weight_norm", "the module cannot be copied .*: undo what computes weights, such as torch.nn.utils.remove"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_weights_that_are_computed_are_told(name: str, problem: str) -> None:
+    wrapped = torch.nn.utils
+    for part in name.split("."):
+        wrapped = getattr(wrapped, part)
+    module = nn.Sequential(wrapped(nn.Linear(5, CLASSES))).eval()
+    with pytest.raises(covey.CoveyError, match=problem):
+        compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
+    if name.startswith("parametrizations"):
+        torch.nn.utils.parametrize.remove_parametrizations(module[0], "weight")
+        assert compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5)).trained
+
+
 class Read(nn.Module):
     """A table that is read at what a function makes of ids."""
 

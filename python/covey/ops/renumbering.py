@@ -111,8 +111,8 @@ def renumbered(graph: Graph, name: str, count: int) -> Renumbered | Choice | Non
 def take_renumbered(node: OnnxNode, indices: Value, table: Array, shape: Shape, padding: int = NOWHERE) -> bool:
     """Emit the rows of a table [K, M] at such indices, in a shape; whether they are such.
 
-    Training moves no `padding` row. A number is a class if its index and those of all lower numbers are in the table. Indices that stay there for all
-    numbers say of none that it is no class, so they are not such.
+    A number is a class if its index and those of all lower numbers are in the table. Indices that stay there for all
+    numbers say of none that it is no class, so they are not such. Training moves no `padding` row.
     """
     name = node.outputs[0]
     found = renumbered(node.scope.graph, indices.name, len(table) + 1)

@@ -160,7 +160,13 @@ def _of_torch(source: Any) -> Model:
     def replaced(arrays: Mapping[str, Array]) -> Any:
         # A copied program cannot be saved: a file is read once more.
         from_file = isinstance(again, str | os.PathLike)
-        other = torch_export.read(again) if from_file else copy.deepcopy(source)
+        try:
+            other = torch_export.read(again) if from_file else copy.deepcopy(source)
+        except RuntimeError as error:  # as of tensors that are computed from others
+            raise ModelError(
+                f"the module cannot be copied ({str(error).split('.')[0]}): undo what computes weights, such as "
+                f"torch.nn.utils.remove_weight_norm"
+            ) from None
         load_trained(other, arrays)
         return other
 

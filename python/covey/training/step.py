@@ -113,6 +113,13 @@ def make(
     seen = views(model, drawn)
     unread = [name for name in every if name not in {view.tensor for view in seen.values()}]
     if unread:
+        computed = next((name for name in unread if ".parametrizations." in f".{name}"), None)
+        if computed is not None:
+            part = f".{computed}".partition(".parametrizations.")[0].lstrip(".") or "the module"
+            raise OptionError(
+                f"{part} computes its weights from others, as weight_norm does: call "
+                f"torch.nn.utils.parametrize.remove_parametrizations on it, or freeze these (freeze=['{computed}'])"
+            )
         raise OptionError(f"the network does not read {listed(unread)} as it is: freeze it (freeze=['{unread[0]}'])")
     build = Builder(model.name, batch, seed)
     # A model may have anything of these names: what trainers look for is called so all the same.
