@@ -239,6 +239,8 @@ class Graph:
     narrow: dict[str, str] = field(default_factory=dict)
     """Results of linear layers that may have fewer fractional bits than others, and the value whose node decides it."""
     postprocess: dict[str, Postprocess] = field(default_factory=dict)
+    detached: list[Array] = field(default_factory=list, repr=False)
+    """Constants through which no gradient goes: training refuses parameters that are such in one place."""
     notes: dict[str, Note] = field(default_factory=dict)
     reserved: set[str] = field(default_factory=set)
     """Names that values to come shall have, and no others."""

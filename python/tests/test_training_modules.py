@@ -233,6 +233,24 @@ def test_tables_at_ids_made_of_one_are_trained(how: Any, padding: int | None) ->
     near(trained(job, data), due(module, data, F.cross_entropy))
 
 
+@pytest.mark.parametrize("how", [lambda w: w.detach(), lambda w: w.t().detach().t(), lambda w: w[:, :2].detach()])
+def test_a_parameter_that_is_detached_is_told(how: Any) -> None:
+    class Reading(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.scores = nn.Linear(5, 4), nn.Linear(4, CLASSES)
+
+        def forward(self, x: Any) -> Any:
+            hidden = self.layer(x)
+            weight = how(self.scores.weight)
+            return self.scores(hidden) + F.linear(hidden[:, : weight.shape[1]], weight)
+
+    options = {"data": table(), "optimizer": SGD, "example_inputs": torch.zeros(2, 5)}
+    with pytest.raises(covey.OptionError, match=r"the network detaches 'scores\.weight'"):
+        compiled(Reading().eval(), **options)
+    assert len(compiled(Reading().eval(), freeze="scores.weight", **options).trained) == 3
+
+
 PAST: dict[str, Any] = {
     "a truth value": lambda z: z * (z > 0.1).float(),
     "a count": lambda z: z / (z > 0).sum(-1, keepdim=True).clamp(min=1),

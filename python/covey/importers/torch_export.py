@@ -428,6 +428,8 @@ class _Importer:
         elif not hasattr(node.target, "_schema"):
             self._compute_size(node, operands)
         elif not _holds(operands, Value) or reads_shape(target, _holds(operands[0][1:], Value)):
+            if target == "aten.detach.default":
+                self.scope.graph.detached += [each.array for each in operands[0] if isinstance(each, Constant)]
             self._evaluate(node, target)
         else:
             self._import(node, target, operands)

@@ -250,6 +250,14 @@ def views(graph: Graph, found: Mapping[str, Array]) -> dict[str, View | Part]:
     return used
 
 
+def held(found: Mapping[str, Array], arrays: Iterable[Array]) -> str | None:
+    """The first of these tensors that has the numbers of one of the arrays."""
+    holders = {_content(array): name for name, array in found.items()}
+    numbers = _Numbers(found)
+    names = (holders.get(_content(array)) or numbers.holder(array) for array in arrays if array.dtype.kind == "f")
+    return next((name for name in names if name is not None), None)
+
+
 class _Numbers:
     """Where each number of these tensors is, if no number is there twice."""
 

@@ -27,7 +27,7 @@ from covey.training.ending import scores_of
 from covey.training.losses import LABELS, Loss, loss_of, weights_of
 from covey.training.opening import LOSS, RIGHT, Sum, output_name, summed
 from covey.training.optimizers import Next, Optimizer, Variable
-from covey.training.parameters import Part, View, chosen, model_of, views
+from covey.training.parameters import Part, View, chosen, held, model_of, views
 from covey.training.serving import Emission, Serving, inference
 
 OPENED = "trained."
@@ -110,6 +110,8 @@ def make(
     if len(model.outputs) != 1:
         raise ModelError(f"the model has {len(model.outputs)} outputs: train one with a single output")
     _check_inputs(model)
+    if (detached := held(drawn, model.detached)) is not None:
+        raise OptionError(f"the network detaches '{detached}', which has a gradient elsewhere: freeze '{detached}'")
     seen = views(model, drawn)
     unread = [name for name in every if name not in {view.tensor for view in seen.values()}]
     if unread:
