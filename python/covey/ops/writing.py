@@ -233,7 +233,9 @@ def _scatter_aten(node: TorchNode) -> None:
 def _scatter_at_secrets(node: TorchNode, x: Value | Constant, index: Value, updates: Operand) -> None:
     """The sum of updates, each times the one-hot row of its index, and what they leave of x."""
     adds = "scatter_add" in node.op_type or REDUCED[node.argument("reduce") or "none"] == "add"
-    (axis,) = _inner(node, index)
+    if not index.batch_first:
+        raise node.unsupported("it writes at secret indices of other samples", "keep the batch first")
+    (axis,) = node.inner_axes("dim", index)
     sizes = x.dims(1) if isinstance(x, Value) else list(x.array.shape)
     if index.shape[: axis - 1] + index.shape[axis:] != (*sizes[1:axis], *sizes[axis + 1 :]):
         raise node.unsupported("it writes at secret indices of a part", "let its index have the shape of what it reads")
@@ -252,7 +254,7 @@ def _scatter_at_secrets(node: TorchNode, x: Value | Constant, index: Value, upda
         updates = node.apply("Unsqueeze", updates, np.array([-1]), suffix="updates")
     elif isinstance(updates, Constant):
         updates = _once(node, updates, index.rank, "src")[..., None]
-    # What the rows stand in place of is their last dimension.
+    # The last dimension of the rows takes the place of that of the indices.
     order = [*range(axis), index.rank - 1, *range(axis, index.rank - 1)]
 
     def summed(rows: Value, suffix: str) -> Value:
@@ -266,12 +268,6 @@ def _scatter_at_secrets(node: TorchNode, x: Value | Constant, index: Value, upda
         left = node.apply("Mul", kept, left, suffix="left")
     node.become("Add", written, left)
     node.note("one-hot rows of the indices times what is written")
-
-
-def _inner(node: TorchNode, index: Value) -> list[int]:
-    if not index.batch_first:
-        raise node.unsupported("it writes at secret indices of other samples", "keep the batch first")
-    return node.inner_axes("dim", index)
 
 
 def _differ(node: TorchNode, index: Value, axis: int) -> bool:
