@@ -22,7 +22,7 @@ from covey.emit import program_file, weights_file, write_files
 from covey.errors import DoesNotFitError, NodeError, OptionError, UnsupportedError
 from covey.importers.sklearn import is_sklearn
 from covey.importers.sklearn_results import check_results
-from covey.importers.source import Source, examine
+from covey.importers.source import Source, examine, examples_of
 from covey.inputs import Data
 from covey.ir import Graph
 from covey.lowering import Division, Settings, Truncation
@@ -284,7 +284,7 @@ def prepare(
         raise OptionError(f"missing is {missing!r}: give a whole number above all features, below {2**24:,}")
     if not isinstance(name, str | None):
         raise OptionError(f"name is {name!r}: give a text, or leave it out")
-    graph, errors = examine(path_or_model, name, example_inputs)
+    graph, errors = examine(path_or_model, name, examples_of(path_or_model, example_inputs, calibration))
     if not errors:
         declare(graph, carry or {})
         heeds = heeds_missing(graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -461,14 +462,20 @@ def test_training_mode_is_refused() -> None:
 
 
 def test_a_module_needs_example_inputs() -> None:
-    for call in (
-        lambda: covey.compile(network(), input_range=(0, 1)),
-        lambda: covey.tune(network(), np.zeros((2, 1, 8, 8)), np.zeros(2)),
-    ):
+    whole = np.zeros((2, 4, 8, 8), dtype=np.int64)
+    for options in ({"input_range": (0, 1)}, {"calibration": whole}, {"calibration": {}}):
         with pytest.raises(covey.ModelError, match=r"needs example inputs to be exported: give example_inputs, \[N"):
-            call()
+            covey.compile(network(), **options)
     with pytest.raises(covey.ModelError, match="example input 0 is a str"):
         covey.compile(network(), ("x",))
+
+
+def test_calibration_data_of_floats_are_examples() -> None:
+    module, samples = network(), image(20, 4, 8, 8)
+    name = next(iter(inspect.signature(module.forward).parameters))
+    due = covey.compile(module, (samples[:16],), calibration=samples).program_bytes
+    for given in (samples, samples.double().numpy(), (samples,), {name: samples.numpy()}):
+        assert covey.compile(module, calibration=given).program_bytes == due
 
 
 def test_without_torch(monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path) -> None:

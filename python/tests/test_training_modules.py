@@ -71,7 +71,7 @@ def test_a_single_number_is_trained() -> None:
 def test_a_module_of_torch_compile_is_trained() -> None:
     torch.manual_seed(0)
     module = Scaled().eval()
-    job = compiled(torch.compile(module), table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
+    job = compiled(torch.compile(module), table(), optimizer=SGD)
     found = trained(job, table())
     near(found, due(module, table(), F.cross_entropy))
     covey.load_trained(torch.compile(module), found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import onnx
@@ -18,6 +19,9 @@ exported program, a Keras model, a TensorFlow function, or a fitted model of sci
 LightGBM.
 """
 
+EXAMPLES = 16
+"""Samples that a module is exported with where no example inputs are given."""
+
 SUFFIXES = (".onnx", torch_export.SUFFIX, *tensorflow.SUFFIXES)
 """What the names of model files end in."""
 
@@ -32,6 +36,22 @@ def is_torch(source: Source) -> bool:
     if isinstance(source, str | os.PathLike):
         return os.fspath(source).lower().endswith(torch_export.SUFFIX)
     return torch_export.is_torch(source)
+
+
+def examples_of(source: Source, example_inputs: Any, samples: Any) -> Any:
+    """The example inputs, or for a PyTorch module without any the first samples of data, if they are numbers.
+
+    Whole numbers are not taken: they may stand for numbers that the module wants as float.
+    """
+    if example_inputs is not None or isinstance(source, str | os.PathLike) or not torch_export.needs_examples(source):
+        return example_inputs
+    several = list(samples.values()) if isinstance(samples, Mapping) else samples
+    parts = several if isinstance(several, list | tuple) else [several]
+    if not parts or not all("float" in str(getattr(part, "dtype", "")) and getattr(part, "ndim", 0) for part in parts):
+        return None
+    if isinstance(samples, Mapping):
+        return {name: part[:EXAMPLES] for name, part in samples.items()}
+    return tuple(part[:EXAMPLES] for part in parts)
 
 
 def examine(

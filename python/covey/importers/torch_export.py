@@ -51,11 +51,15 @@ def is_torch(source: object) -> bool:
     return torch is not None and isinstance(source, torch.nn.Module | torch.export.ExportedProgram)
 
 
+def needs_examples(source: object) -> bool:
+    """Whether it is exported with example inputs: a PyTorch module."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.nn.Module)
+
+
 def as_written(source: Any) -> Any:
     """A module as it is before `torch.compile`, which would build kernels for each run of it; others as they are."""
-    torch = sys.modules.get("torch")
-    is_module = torch is not None and isinstance(source, torch.nn.Module)
-    return getattr(source, "_orig_mod", source) if is_module else source
+    return getattr(source, "_orig_mod", source) if needs_examples(source) else source
 
 
 def load(
@@ -214,7 +218,10 @@ def _export(torch: Any, module: Any, example_inputs: Any) -> tuple[Any, str | No
 def _examples(torch: Any, module: Any, example_inputs: Any) -> dict[str, Any]:
     """A tensor for each argument, by its name or its number."""
     if example_inputs is None:
-        raise ModelError("a module needs example inputs to be exported: give example_inputs, [N, ..] for each input")
+        raise ModelError(
+            "a module needs example inputs to be exported: give example_inputs, [N, ..] for each input, or arrays or "
+            "tensors of floats as calibration data"
+        )
     if isinstance(example_inputs, Mapping):
         values = dict(example_inputs)
     else:

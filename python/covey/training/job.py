@@ -14,7 +14,7 @@ from covey import data as calibration_data
 from covey.arguments import check_flags, is_whole
 from covey.compiled import Compiled, Prepared
 from covey.errors import DataError, DoesNotFitError, OptionError
-from covey.importers.source import Source
+from covey.importers.source import Source, examples_of
 from covey.inputs import Data
 from covey.interval import Array
 from covey.ir import Graph
@@ -137,7 +137,7 @@ def compile_training(
     check_early(*calibration)
     step = make(
         model,
-        example_inputs,
+        examples_of(model, example_inputs, calibration[0]),
         loss=loss,
         optimizer=optimizer,
         batch=batch,
