@@ -15,7 +15,7 @@ from covey._proto import program_pb2 as pb
 from covey.closeness import FloatReference, float_run, relative_error
 from covey.emit import HEADER_BYTES
 from covey.errors import CoveyError, ModelError
-from covey.importers import tensorflow, torch_export
+from covey.importers import tensorflow, torch_programs
 from covey.importers.onnx import load
 from covey.importers.source import examine, is_torch
 from covey.ir import Graph
@@ -172,7 +172,7 @@ def _need(model: str | Path | None) -> str | Path:
 def _engine(model: str | Path, graph: Graph) -> tuple[str, str, Callable[[str | Path], tuple[int | None, Call]]]:
     """What computes a model file in floating point: its name, its package, and how it is had."""
     if is_torch(model):
-        return "PyTorch", "torch", torch_export.runner
+        return "PyTorch", "torch", torch_programs.runner
     if tensorflow.is_tensorflow(model):
         return "TensorFlow", "tensorflow", tensorflow.runner
     return "onnxruntime", "onnxruntime", lambda path: _onnxruntime(Path(path), graph)

@@ -10,7 +10,8 @@ import pytest
 
 import covey
 from covey import reference
-from covey.importers.torch_export import examine, runner
+from covey.importers.torch_export import examine
+from covey.importers.torch_programs import runner
 from covey.passes import rewrite
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")

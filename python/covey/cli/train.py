@@ -39,7 +39,9 @@ Loss = Annotated[str, typer.Option(help="cross-entropy, binary-cross-entropy or 
 ClassWeights = Annotated[
     str | None,
     typer.Option(
-        "--class-weights", metavar="NUMBERS", help="What losses are multiplied by, for each class, such as 1,4.5."
+        "--class-weights",
+        metavar="NUMBERS",
+        help="Numbers that multiply losses, one for each class, such as 1,4.5.",
     ),
 ]
 OptimizerName = Annotated[str, typer.Option("--optimizer", help="sgd, adam or adamw.")]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import onnx
 
 from covey.errors import ModelError, NodeError
-from covey.importers import boosting, sklearn, tensorflow, torch_export
+from covey.importers import boosting, sklearn, tensorflow, torch_export, torch_programs
 from covey.importers import onnx as onnx_models
 from covey.ir import Graph, plain
 
@@ -22,7 +22,7 @@ LightGBM.
 EXAMPLES = 16
 """Samples that a module is exported with where no example inputs are given."""
 
-SUFFIXES = (".onnx", torch_export.SUFFIX, *tensorflow.SUFFIXES)
+SUFFIXES = (".onnx", torch_programs.SUFFIX, *tensorflow.SUFFIXES)
 """What the names of model files end in."""
 
 
@@ -34,16 +34,16 @@ def is_model_file(path: str | os.PathLike[str]) -> bool:
 def is_torch(source: Source) -> bool:
     """Whether the model is PyTorch's: a `.pt2` file, a module or an exported program."""
     if isinstance(source, str | os.PathLike):
-        return os.fspath(source).lower().endswith(torch_export.SUFFIX)
-    return torch_export.is_torch(source)
+        return os.fspath(source).lower().endswith(torch_programs.SUFFIX)
+    return torch_programs.is_torch(source)
 
 
 def examples_of(source: Source, example_inputs: Any, samples: Any) -> Any:
-    """The example inputs, or for a PyTorch module without any the first samples of data, if they are numbers.
+    """The example inputs; for a PyTorch module without any, the first samples of data that are all floats.
 
-    Whole numbers are not taken: they may stand for numbers that the module wants as float.
+    Whole numbers do not say whether the module takes them as floats.
     """
-    if example_inputs is not None or isinstance(source, str | os.PathLike) or not torch_export.needs_examples(source):
+    if example_inputs is not None or isinstance(source, str | os.PathLike) or not torch_programs.needs_examples(source):
         return example_inputs
     several = list(samples.values()) if isinstance(samples, Mapping) else samples
     parts = several if isinstance(several, list | tuple) else [several]

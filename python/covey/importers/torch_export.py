@@ -7,96 +7,31 @@ the program was exported with a symbolic or a fixed one.
 
 from __future__ import annotations
 
-import copy
-import importlib.util
-import inspect
-import io
 import itertools
 import operator
 import os
 import re
-import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr
 from typing import Any, TypeVar
 
 import numpy as np
 
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
-from covey.importers import dropping, eager, moved, narrow, repeated
-from covey.importers.decomposed import UNWRITTEN, checking, decomposed, reads_shape, without_wrong_rules
-from covey.importers.detaching import detach_parts
-from covey.importers.modules import cannot_export, check_module, fixed_batch, with_modes
+from covey.importers import eager, moved, narrow, repeated
+from covey.importers.decomposed import UNWRITTEN, checking, reads_shape
 from covey.importers.onnx_node import BATCH, Scope, well_formed
-from covey.importers.quantised_programs import dequantised, is_dynamic, register_operators
+from covey.importers.quantised_programs import is_dynamic
 from covey.importers.replacements import no_secure_form
 from covey.importers.torch_node import OPSET, RANDOM, TORCH_IMPORTERS, Constant, TorchNode, is_batch
+from covey.importers.torch_programs import as_written, example_tensors, first_line, load, plain_name, pytorch, quiet
 from covey.ir import DType, Graph, Note, Status, Value
-
-SUFFIX = ".pt2"
-"""What `torch.export.save` calls its files."""
 
 _Kind = TypeVar("_Kind")
 
 WHOLE = ("torch.int64", "torch.int32")
 """The types of inputs that hold whole numbers."""
-
-
-def is_torch(source: object) -> bool:
-    """Whether it is a PyTorch module or an exported program, found out without importing PyTorch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(source, torch.nn.Module | torch.export.ExportedProgram)
-
-
-def needs_examples(source: object) -> bool:
-    """Whether it is exported with example inputs: a PyTorch module."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(source, torch.nn.Module)
-
-
-def as_written(source: Any) -> Any:
-    """A module as it is before `torch.compile`, which would build kernels for each run of it; others as they are."""
-    return getattr(source, "_orig_mod", source) if needs_examples(source) else source
-
-
-def load(
-    source: Any, example_inputs: Any = None, *, dropout: bool = False, trained: bool = False
-) -> tuple[Any, str | None]:
-    """The program of a .pt2 file, a module with example inputs, or an exported program. Raises `ModelError`.
-
-    The second result says why a module is exported for one number of samples alone, if it is. With `dropout` all
-    Dropout nodes are in training mode, and others that drop are refused. With `trained` parts under `torch.no_grad` are
-    detached.
-    """
-    source = as_written(source)
-    torch, fixed = _torch(source), None
-    if isinstance(source, torch.export.ExportedProgram):
-        program = copy.deepcopy(source) if dropout else source
-    elif isinstance(source, torch.nn.Module):
-        if dropout:
-            source = copy.deepcopy(source).eval()
-            dropping.check_modules(torch, source)
-        program, fixed = _export(torch, source, example_inputs)
-    else:
-        program = _read(torch, os.fspath(source))
-    if dropout:
-        dropping.drop(torch, program)
-    if trained:
-        program = detach_parts(torch, program)
-    try:
-        with _quiet(), without_wrong_rules(torch):
-            return decomposed(torch, dequantised(torch, program.run_decompositions({}))), fixed
-    except Exception as error:  # PyTorch raises many kinds
-        raise ModelError(f"the model cannot be brought to PyTorch's core form ({_first_line(error)})") from None
-
-
-def read(source: Any) -> Any:
-    """The program of a .pt2 file, or an exported program as it is. Raises `ModelError`."""
-    torch = _torch(source)
-    return source if isinstance(source, torch.export.ExportedProgram) else _read(torch, os.fspath(source))
 
 
 def examine(
@@ -119,174 +54,12 @@ def examine(
         elif not hasattr(source, "graph_signature"):
             name = type(source).__name__
     graph, errors = _Importer(program, name or "model", dropout, trained, fixed).run()
-    torch = _torch(source)
+    torch = pytorch(source)
     if isinstance(source, torch.nn.Module) and not (errors or dropout or is_dynamic(torch, source)):
-        examples = _examples(torch, source, example_inputs)
-        with _quiet():
+        examples = example_tensors(torch, source, example_inputs)
+        with quiet():
             eager.check_module(torch, source, program, examples, isinstance(example_inputs, Mapping))
     return graph, errors
-
-
-def runner(source: Any) -> tuple[int | None, Callable[[list[Any]], list[Any]]]:
-    """How PyTorch computes a .pt2 file or exported program: the batch size it is fixed to, if any, and the call."""
-    torch = _torch(source)
-    program = _read(torch, os.fspath(source)) if isinstance(source, str | os.PathLike) else source
-    fakes = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    inputs = [fakes[name] for name in program.graph_signature.user_inputs if isinstance(name, str)]
-    batch = inputs[0].shape[0] if inputs and len(inputs[0].shape) else None
-    module = program.module()
-
-    def call(arrays: list[Any]) -> list[Any]:
-        tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
-        with torch.no_grad():
-            # Copies: a module may change its inputs.
-            outputs = module(*(tensor.to(fake.dtype, copy=True) for tensor, fake in zip(tensors, inputs, strict=True)))
-        flat, _ = torch.utils._pytree.tree_flatten(outputs)
-        return [tensor.double().numpy() for tensor in flat]
-
-    return batch if isinstance(batch, int) else None, call
-
-
-def _torch(source: object) -> Any:
-    # Both have an LLVM with the same options, and the second one that registers them ends the process.
-    if "tensorflow" in sys.modules and "triton" not in sys.modules and importlib.util.find_spec("triton") is not None:
-        raise ModelError(
-            "PyTorch's Triton ends a process in which TensorFlow was loaded before it: compile PyTorch models in a "
-            "process of their own, or import triton first"
-        )
-    try:
-        import torch
-        import torch.export
-    except ImportError:
-        shown = f"'{os.fspath(source)}'" if isinstance(source, str | os.PathLike) else "the model"
-        raise ModelError(
-            f"{shown} needs PyTorch, which is not installed: pip install 'covey[torch]', or export the model to ONNX"
-        ) from None
-    return torch
-
-
-def _read(torch: Any, path: str) -> Any:
-    if not os.path.exists(path):
-        raise ModelError(f"'{path}' does not exist: check the path")
-    said: list[str] = []
-    try:
-        with _quiet(), _heard("torch.export", said):
-            register_operators()
-            return torch.export.load(path)
-    except Exception as error:  # zipfile, pickle and PyTorch each raise their own
-        lacking = re.search(r"failed to resolve torch\.ops\.(\S+)", " ".join(said))
-        if lacking:
-            raise ModelError(
-                f"'{path}' has the operator {_plain(lacking[1])} of a package that is not imported: write the model "
-                f"with PyTorch's own operators"
-            ) from None
-        raise ModelError(
-            f"'{path}' is not a readable PyTorch export ({_first_line(error)}): write it with torch.export.save"
-        ) from None
-
-
-def _export(torch: Any, module: Any, example_inputs: Any) -> tuple[Any, str | None]:
-    check_module(torch, module)
-    training = next((path or "the model" for path, part in with_modes(torch, module) if part.training), None)
-    if training is not None:
-        raise ModelError(f"'{training}' is in training mode: call eval() on the module first")
-    examples = _examples(torch, module, example_inputs)
-    wide = {name: torch.cat([tensor, tensor]) if len(tensor) == 1 else tensor for name, tensor in examples.items()}
-    named = isinstance(example_inputs, Mapping)
-
-    def arguments(tensors: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return ((), dict(tensors)) if named else (tuple(tensors.values()), {})
-
-    batch = torch.export.Dim("batch")
-    args, kwargs = arguments(wide)
-    try:
-        # In the form of the signature, which may gather several in one parameter.
-        given = dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
-        shapes = torch.utils._pytree.tree_map(lambda _: {0: batch}, given)
-        with _quiet():
-            return torch.export.export(module, args, kwargs, dynamic_shapes=shapes), None
-    except Exception as error:
-        # Some modules fix the batch size in their code: they are exported with that of the examples.
-        fixed = fixed_batch(error, _first_line(error))
-    try:
-        with _quiet():
-            return torch.export.export(module, *arguments(examples)), fixed
-    except Exception as error:
-        raise cannot_export(torch, module, error, _first_line(error)) from None
-
-
-def _examples(torch: Any, module: Any, example_inputs: Any) -> dict[str, Any]:
-    """A tensor for each argument, by its name or its number."""
-    if example_inputs is None:
-        raise ModelError(
-            "a module needs example inputs to be exported: give example_inputs, [N, ..] for each input, or arrays or "
-            "tensors of floats as calibration data"
-        )
-    if isinstance(example_inputs, Mapping):
-        values = dict(example_inputs)
-    else:
-        several = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
-        values = {str(index): value for index, value in enumerate(several)}
-    kinds = {parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()}
-    kind = kinds.pop() if len(kinds) == 1 else torch.float32
-    tensors = {}
-    for name, value in values.items():
-        tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-        if not isinstance(tensor, torch.Tensor):
-            raise ModelError(f"example input {name} is a {type(value).__name__}: give tensors or NumPy arrays")
-        if tensor.dim() == 0 or len(tensor) == 0:
-            raise ModelError(f"example input {name} has no batch dimension or no samples: give [N, ..]")
-        tensors[name] = (
-            tensor.to(kind) if torch.float64 in (tensor.dtype, kind) and tensor.is_floating_point() else tensor
-        )
-    if not tensors:
-        raise ModelError("the model has no inputs: give example inputs [N, ..]")
-    return tensors
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """PyTorch's own remarks while it exports are not the user's concern."""
-    import logging
-
-    loggers = [logging.getLogger(name) for name in ("torch", "torch.export", "torch._export", "torch.fx")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # it prints graphs that it gives up on
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-@contextmanager
-def _heard(name: str, said: list[str]) -> Iterator[None]:
-    """Adds the errors that a logger tells of to a list, where PyTorch raises another one that does not say why."""
-    import logging
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            said.append(str(record.exc_info[1]) if record.exc_info else record.getMessage())
-
-    logger, listener = logging.getLogger(name), Listener()
-    level, spreads = logger.level, logger.propagate
-    logger.setLevel(logging.WARNING)
-    logger.propagate = False
-    logger.addHandler(listener)
-    try:
-        yield
-    finally:
-        logger.removeHandler(listener)
-        logger.propagate = spreads
-        logger.setLevel(level)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:200] if text else type(error).__name__
 
 
 def _meaning(fake: Any) -> DType | None:
@@ -457,10 +230,10 @@ class _Importer:
         """A node that reads an unknown result: all that can be said of it is whether there is an importer."""
         name = self.names[node]
         if hasattr(node.target, "_schema") and target not in TORCH_IMPORTERS:
-            self._fail(node, no_secure_form(name, _plain(target)))
+            self._fail(node, no_secure_form(name, plain_name(target)))
         else:
             text = f"it reads what '{unknown.root}' computes"
-            self.scope.graph.notes[name] = Note(name, _plain(target), Status.UNCHECKED, text, unknown.root)
+            self.scope.graph.notes[name] = Note(name, plain_name(target), Status.UNCHECKED, text, unknown.root)
         self.known[node] = unknown
 
     def _getitem(self, node: Any) -> None:
@@ -474,7 +247,7 @@ class _Importer:
             return
         error = UnsupportedError(
             self.names[source],
-            _plain(str(source.target)),
+            plain_name(str(source.target)),
             f"its result {index} is asked for",
             "use its first result only",
         )
@@ -501,7 +274,7 @@ class _Importer:
 
         name, drawn = self.names[node], torch.get_rng_state()
         if repeated.computes_with_batch(target, operands):
-            self._fail(node, self._of_samples(name, _plain(target)))
+            self._fail(node, self._of_samples(name, plain_name(target)))
             return
         several = any(constant.repeated is not None for constant in _all(operands, Constant))
         several = several or any(map(is_batch, _all(operands, int)))
@@ -510,12 +283,12 @@ class _Importer:
             result, axes = found or (run(BATCH), itertools.repeat(None))
         except Exception as error:
             self._fail(
-                node, UnsupportedError(name, _plain(target), f"it could not be evaluated ({_first_line(error)})", "")
+                node, UnsupportedError(name, plain_name(target), f"it could not be evaluated ({first_line(error)})", "")
             )
             return
         if not torch.equal(drawn, torch.get_rng_state()):  # else one draw would stand for those of all runs
             torch.set_rng_state(drawn)
-            self._fail(node, UnsupportedError(name, _plain(target), *RANDOM))
+            self._fail(node, UnsupportedError(name, plain_name(target), *RANDOM))
             return
         if isinstance(result, tuple | list):
             parts = enumerate(zip(result, axes, strict=False))
@@ -530,11 +303,11 @@ class _Importer:
         name, graph = self.names[node], self.scope.graph
         arguments, given = _bind(node.target._schema, *operands)
         asked = frozenset(user.args[1] for user in node.users if user.target is operator.getitem)
-        torch_node = TorchNode(self.scope, name, _plain(target), graph.fresh(name), arguments, given, asked)
+        torch_node = TorchNode(self.scope, name, plain_name(target), graph.fresh(name), arguments, given, asked)
         mark, importer = len(graph.nodes), TORCH_IMPORTERS.get(target)
         try:
             if importer is None:
-                raise no_secure_form(name, _plain(target))
+                raise no_secure_form(name, plain_name(target))
             with well_formed(name, torch_node.op_type):
                 importer(torch_node)
             unread = sorted(given - torch_node.read)
@@ -584,7 +357,7 @@ class _Importer:
             self.known[node] = self.scope.graph.add_value(Value(self.scope.graph.fresh(error.node), shape))
 
     def _record(self, name: str, target: str, status: Status, text: str) -> None:
-        self.scope.graph.notes[name] = Note(name, _plain(target), status, text)
+        self.scope.graph.notes[name] = Note(name, plain_name(target), status, text)
 
     def _resolve(self, argument: Any, convert: Callable[[Any], Any] = lambda value: value) -> Any:
         """An argument with the nodes in it replaced by what is known of their results."""
@@ -643,7 +416,8 @@ class _Names:
         for node in calls:
             key, path = places[node]
             alone = path and path not in holders and counts[key, path] == 1
-            hint = path if alone else ".".join(part for part in (path, _plain(str(node.target)).split(".")[1]) if part)
+            operator_name = plain_name(str(node.target)).split(".")[1]
+            hint = path if alone else ".".join(part for part in (path, operator_name) if part)
             name, count = hint, 1
             while name in taken:
                 count += 1
@@ -663,11 +437,6 @@ def _module(node: Any) -> tuple[str, str]:
         if isinstance(path, str) and not key.startswith("_empty"):
             return str(key), path.split("@")[0]
     return "", ""
-
-
-def _plain(target: str) -> str:
-    """`aten.relu` for `aten.relu.default`, and overloads as they are."""
-    return target.removesuffix(".default")
 
 
 def _source_line(node: Any) -> str:

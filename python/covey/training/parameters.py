@@ -18,7 +18,7 @@ import onnx
 from onnx import numpy_helper
 
 from covey.errors import ModelError, OptionError, UnsupportedError
-from covey.importers import boosting, sklearn, tensorflow, torch_export
+from covey.importers import boosting, sklearn, tensorflow, torch_programs
 from covey.importers import onnx as onnx_models
 from covey.importers.source import Source, is_torch
 from covey.inputs import listed
@@ -140,14 +140,14 @@ def model_of(source: Source) -> Model:
 def _of_torch(source: Any) -> Model:
     import torch
 
-    again = source = torch_export.as_written(source)
+    again = source = torch_programs.as_written(source)
     names: dict[object, list[str]] = {}
     if isinstance(source, torch.nn.Module):
         state, parameters = source.state_dict(), dict(source.named_parameters(remove_duplicate=False))
         for name, parameter in parameters.items():
             names.setdefault(id(parameter), []).append(name)
     else:
-        source = torch_export.read(source)
+        source = torch_programs.read(source)
         state = source.state_dict
         parameters = {name: state[name] for name in source.graph_signature.parameters}
         for name, parameter in parameters.items():
@@ -161,7 +161,7 @@ def _of_torch(source: Any) -> Model:
         # A copied program cannot be saved: a file is read once more.
         from_file = isinstance(again, str | os.PathLike)
         try:
-            other = torch_export.read(again) if from_file else copy.deepcopy(source)
+            other = torch_programs.read(again) if from_file else copy.deepcopy(source)
         except RuntimeError as error:  # as of tensors that are computed from others
             raise ModelError(
                 f"the module cannot be copied ({str(error).split('.')[0]}): undo what computes weights, such as "
@@ -351,14 +351,14 @@ def _tensors_of(model: Any) -> dict[str, tuple[Shape, Callable[[Array], object]]
     """The shapes of a model's tensors by name, and what sets each."""
     if isinstance(model, onnx.ModelProto):
         return {each.name: (tuple(each.dims), partial(_set_initializer, each)) for each in model.graph.initializer}
-    if not torch_export.is_torch(model):
+    if not torch_programs.is_torch(model):
         raise ModelError(
             f"an object of type {type(model).__name__} is no model to load into: give a PyTorch module, an exported "
             f"program or an onnx.ModelProto"
         )
     import torch
 
-    model = torch_export.as_written(model)
+    model = torch_programs.as_written(model)
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model.state_dict
     return {name: (tuple(tensor.shape), partial(_set_tensor, tensor)) for name, tensor in state.items()}
 

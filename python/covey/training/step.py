@@ -10,7 +10,7 @@ from typing import Any
 from covey.arguments import is_whole
 from covey.errors import ModelError, NodeError, OptionError
 from covey.importers.source import Source, examine, is_torch
-from covey.importers.torch_export import as_written
+from covey.importers.torch_programs import as_written
 from covey.inputs import listed
 from covey.interval import Array
 from covey.ir import DType, Graph, Node, Value

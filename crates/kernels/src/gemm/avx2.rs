@@ -9,7 +9,7 @@ use super::blocked::{Block, Blocks, Panels, Product, blocked};
 use super::fast::{self, Convolution};
 use super::lanes::Vector;
 use super::picked::{self, Picked};
-use super::skinny::{self, FewRows, Held};
+use super::skinny::{self, FewRows, Transposed};
 
 /// 8 words of 32 bits or 4 of 64.
 #[derive(Clone, Copy)]
@@ -131,9 +131,9 @@ unsafe fn add_block<W: Word>(block: &Block<'_, W>, c: &mut [W]) {
 
 #[inline(never)]
 #[target_feature(enable = "avx2")]
-unsafe fn add_dots<W: Word>(held: &Held<'_, W>, c: &mut [W]) {
+unsafe fn add_dots<W: Word>(dots: &Transposed<'_, W>, c: &mut [W]) {
     // SAFETY: the processor has AVX2.
-    unsafe { held.add::<Ymm<W>>(c) }
+    unsafe { dots.add::<Ymm<W>>(c) }
 }
 
 /// A convolution of 3 × 3 taps in fewer products.

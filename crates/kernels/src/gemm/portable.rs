@@ -6,7 +6,7 @@ use super::blocked::{Block, Blocks, Panels, Product, blocked};
 use super::fast::{self, Convolution};
 use super::lanes::Vector;
 use super::picked::{self, Picked};
-use super::skinny::{self, FewRows, Held};
+use super::skinny::{self, FewRows, Transposed};
 
 /// `N` words.
 #[derive(Clone, Copy)]
@@ -94,9 +94,9 @@ fn add_block<W: Word>(block: &Block<'_, W>, c: &mut [W]) {
 }
 
 #[inline(never)]
-fn add_dots<W: Word>(held: &Held<'_, W>, c: &mut [W]) {
+fn add_dots<W: Word>(dots: &Transposed<'_, W>, c: &mut [W]) {
     // SAFETY: arrays need no instruction set.
-    unsafe { if const { W::BITS == 32 } { held.add::<Array<W, 4>>(c) } else { held.add::<Array<W, 2>>(c) } }
+    unsafe { if const { W::BITS == 32 } { dots.add::<Array<W, 4>>(c) } else { dots.add::<Array<W, 2>>(c) } }
 }
 
 /// A convolution of 3 × 3 taps in fewer products.

@@ -21,7 +21,7 @@ pub(super) fn goes_by_columns<W: Word, B: Panels<W>>(product: &Product<'_, W, B>
     product.n <= FEW_COLUMNS || product.b.has_long_columns()
 }
 
-/// `c += a · b` by dot products of rows of `a` with columns of `b`. `add` is [`Held::add`] with vectors: compiled once, and not for each
+/// `c += a · b` by dot products of rows of `a` with columns of `b`. `add` is [`Transposed::add`] with vectors: compiled once, and not for each
 /// kind of right operand.
 ///
 /// # Safety
@@ -30,7 +30,7 @@ pub(super) fn goes_by_columns<W: Word, B: Panels<W>>(product: &Product<'_, W, B>
 pub(super) unsafe fn by_columns<W: Word, B: Panels<W>>(
     product: &Product<'_, W, B>,
     c: &mut [W],
-    add: unsafe fn(&Held<'_, W>, &mut [W]),
+    add: unsafe fn(&Transposed<'_, W>, &mut [W]),
 ) {
     let &Product { m, n, k, a, stride, b, columns } = product;
     let held = n.min(COLUMNS);
@@ -41,14 +41,14 @@ pub(super) unsafe fn by_columns<W: Word, B: Panels<W>>(
         let (held, depth) = (held.min(n - j0), depth.min(k - k0));
         let transposed = &mut transposed[..depth * held];
         b.pack_columns(k0..k0 + depth, j0..j0 + held, transposed);
-        let held = Held { a: &a[k0..], stride, rows: m, transposed, depth, column: j0, columns };
+        let held = Transposed { a: &a[k0..], stride, rows: m, transposed, depth, column: j0, columns };
         // SAFETY: as the caller promises.
         unsafe { add(&held, c) };
     }
 }
 
 /// Rows of `a` and some columns of `b` from `column` on, which are rows of `transposed`.
-pub(super) struct Held<'a, W> {
+pub(super) struct Transposed<'a, W> {
     a: &'a [W],
     stride: usize,
     rows: usize,
@@ -58,14 +58,14 @@ pub(super) struct Held<'a, W> {
     columns: Columns,
 }
 
-impl<W: Word> Held<'_, W> {
+impl<W: Word> Transposed<'_, W> {
     /// Adds their dot products to `c`, four by four.
     ///
     /// # Safety
     /// The processor has `V`'s instruction set.
     #[inline(always)]
     pub(super) unsafe fn add<V: Vector<Word = W>>(&self, c: &mut [W]) {
-        let &Held { a, stride, rows: m, transposed, depth, column, columns } = self;
+        let &Transposed { a, stride, rows: m, transposed, depth, column, columns } = self;
         let held = transposed.len() / depth;
         for i in (0..m).step_by(4) {
             for j in (0..held).step_by(4) {
