@@ -18,6 +18,7 @@ import numpy as np
 from covey.interval import Array, Interval
 
 if TYPE_CHECKING:
+    from covey.importers.computed import Computed
     from covey.lowering import Lowered, Lowering
     from covey.training.builder import Builder
 
@@ -239,8 +240,10 @@ class Graph:
     narrow: dict[str, str] = field(default_factory=dict)
     """Results of linear layers that may have fewer fractional bits than others, and the value whose node decides it."""
     postprocess: dict[str, Postprocess] = field(default_factory=dict)
-    detached: list[Array] = field(default_factory=list, repr=False)
-    """Constants through which no gradient goes: training refuses parameters that are such in one place."""
+    computed: Computed | None = field(default=None, repr=False, compare=False)
+    """What a PyTorch program computes of tensors that are trained."""
+    mirror: Graph | None = field(default=None, repr=False, compare=False)
+    """The same network imported with other numbers in the tensors that are trained: 2 less these."""
     notes: dict[str, Note] = field(default_factory=dict)
     reserved: set[str] = field(default_factory=set)
     """Names that values to come shall have, and no others."""

@@ -11,8 +11,11 @@ from onnx import helper
 
 import builders
 import covey
+import ensembles
 import training_networks as networks
 from covey import reference
+from covey.importers.onnx_node import IMPORTERS, OnnxNode
+from covey.ops.mul import Mul
 from covey.training import optimizers
 from covey.training.losses import LABELS
 from covey.training.opening import LOSS
@@ -208,6 +211,11 @@ CASES: dict[str, Case] = {
         ],
         (2, 4, 5), {"w": drawn(2, 4, 5), "scales": np.array([1.0, 1.0, 2.0, 2.0])},
         lambda x, w, scales: F.interpolate(x * w, scale_factor=2, mode="bilinear"),
+    ),
+    "two largest": (
+        [node("Mul", "x w", "a"), helper.make_node("TopK", ["a", "count"], ["z", "places"], axis=1)], (4, 3),
+        {"w": drawn(4, 3), "count": np.array([2], dtype=np.int64)},
+        lambda x, w, count: (x * w).topk(2, dim=1).values,
     ),
     "convolution of rows": convolved({"pads": [1, 1]}, {"strides": [2]}, (3, 2, 3), (2, 3, 3), 2, 9),
     "convolution of volumes": convolved({}, {}, (3, 2, 2, 2, 2), (2, 3, 2, 2, 2), 2, 4, 5, 6),
@@ -408,12 +416,36 @@ def test_class_weights_are_pytorchs(name: str, weights: Any, loss: Any, labels: 
     assert max(off.values()) < 1e-9, off
 
 
-def test_an_operator_without_a_gradient_is_named() -> None:
+def test_an_importer_that_computes_with_weights_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubled(node: OnnxNode) -> None:
+        node.emit(Mul(), [node.activation(0), node.parameter(2 * node.weights(1, "factor"), "doubled")])
+
+    proto = builders.model([node("Mul", "x w", "a"), node("Add", "a w", "z")], {"x": ["N", 4]}, ["z"], {"w": drawn(4)})
+    assert make(proto, loss="mse", optimizer=SGD(0.1), batch=2).trained
+    monkeypatch.setitem(IMPORTERS, "Mul", doubled)
+    with pytest.raises(
+        covey.UnsupportedError, match=r"node 'a' \(Mul\): it reads something that is computed of weights"
+    ):
+        make(proto, loss="mse", optimizer=SGD(0.1), batch=2)
+
+
+def test_what_an_onnx_model_computes_of_its_weights_alone_is_refused() -> None:
+    nodes = [node("Transpose", "v", "t"), node("Mul", "t v", "s"), node("Mul", "x s", "a"), node("Mul", "a v", "z")]
+    proto = builders.model(nodes, {"x": ["N", 4]}, ["z"], {"v": drawn(4)})
+    with pytest.raises(
+        covey.UnsupportedError, match=r"node 's' \(Mul\): it computes with 'v' alone; freeze it \(freeze="
+    ):
+        make(proto, loss="mse", optimizer=SGD(0.1), batch=2)
+
+
+def test_an_operator_that_cannot_be_trained_is_named() -> None:
+    trees = [ensembles.Branch(1, "BRANCH_LEQ", 0.25, np.ones(1), np.zeros(1))]
+    lists = ensembles.attributes(trees, "target", 1)
     nodes = [
-        node("MatMul", "x w", "a"),
-        helper.make_node("TopK", ["a", "count"], ["z", "places"], name="best"),
-    ]
-    constants = {"w": drawn(4, 4), "count": np.array([2], dtype=np.int64)}
-    proto = builders.model(nodes, {"x": ["N", 3, 4]}, ["z"], constants)
-    with pytest.raises(covey.UnsupportedError, match=r"node 'best' \(TopK\): Best has no gradient; freeze the param"):
+        node("MatMul", "x w", "a"), node("TreeEnsembleRegressor", "a", "z", domain="ai.onnx.ml", n_targets=1, **lists)
+    ]  # fmt: skip
+    proto = builders.model(nodes, {"x": ["N", 4]}, {"z": ["N", 1]}, {"w": drawn(4, 4)})
+    with pytest.raises(
+        covey.UnsupportedError, match=r"node 'z' \(TreeEnsembleRegressor\): \S+ has no form for minibatches; replace"
+    ):
         make(proto, loss="mse", optimizer=SGD(0.1), batch=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 import covey
 from covey.clear import ClearSession
 from covey.model import load
+from covey.training.calibration import rehearse
 from covey.training.files import write
+from covey.training.losses import LABELS
+from covey.training.step import make
 from test_training import BATCH, CLASSES, Data, compiled, table
 
 torch = pytest.importorskip("torch")
@@ -187,24 +191,194 @@ def test_gradients_stop_where_pytorch_stops_them(form: str, tmp_path: Path) -> N
     np.testing.assert_allclose(scores, module(torch.from_numpy(x).float()).detach(), atol=0.02)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_weights_that_cannot_be_copied_are_told() -> None:
+    module = nn.Sequential(torch.nn.utils.weight_norm(nn.Linear(5, CLASSES))).eval()
+    with pytest.raises(covey.CoveyError, match=r"the module cannot be copied .*: undo what computes weights, such as"):
+        compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
+
+
+class Computing(nn.Module):
+    """A layer, numbers for each class and one for all, of which something is computed."""
+
+    def __init__(self, how: Any) -> None:
+        super().__init__()
+        self.layer, self.how = nn.Linear(5, CLASSES), how
+        self.factors, self.factor = nn.Parameter(torch.tensor([0.5, -0.75, 0.25])), nn.Parameter(torch.tensor(0.4))
+
+    def forward(self, x: Any) -> Any:
+        return self.how(self, self.layer(x)) * self.factors + self.factor * x[:, :1]
+
+
+OF_WEIGHTS: dict[str, Any] = {
+    "an absolute value": lambda m, z: z * m.factors.abs(),
+    "a power": lambda m, z: z * m.factor.exp(),
+    "a square": lambda m, z: z + m.factors * m.factors,
+    "a cut": lambda m, z: z + m.factors.clamp(-0.5, 0.4),
+    "a row over its norm": lambda m, z: F.linear(z, F.normalize(m.layer.weight[:, :CLASSES], dim=1)),
+    "a mean": lambda m, z: z - m.layer.weight.mean(1),
+    "joined": lambda m, z: z * torch.cat([m.factors[1:], m.factor[None]]),
+    "a half of it": lambda m, z: z + 0.5 * m.layer.weight[:, 0],
+    "a product": lambda m, z: z @ (m.layer.weight @ m.layer.weight.t()),
+    "a quotient": lambda m, z: z / (m.factors + 2),
+    "an inverse": lambda m, z: z / m.layer.bias,
+    "for each sample": lambda m, z: z + (m.factors.expand(z.shape[0], -1) + m.factor),
+    "chosen": lambda m, z: z + torch.where(m.factors > 0, m.factors, 2 * m.factors),
+    "zeros": lambda m, z: z + torch.zeros_like(m.factors),
+    "detached": lambda m, z: z * m.factors.detach(),
+    "detached in part": lambda m, z: z + z[:, :2] @ m.layer.weight.t().detach()[:2],
+}
+
+
+@pytest.mark.parametrize("case", OF_WEIGHTS)
+def test_what_is_computed_of_weights_alone_is_trained(case: str) -> None:
+    torch.manual_seed(0)
+    module, data = Computing(OF_WEIGHTS[case]).eval(), table(12)
+    step = make(module, (torch.zeros(7, 5),), loss="cross-entropy", optimizer=SGD, batch=BATCH)
+    batches = [
+        {step.data[0]: data[0][None, start : start + BATCH], LABELS: data[1][None, start : start + BATCH]}
+        for start in range(0, 12, BATCH)
+    ]
+    found, expected = rehearse(step, batches).trained(step), due(module, data, F.cross_entropy)
+    assert found.keys() == expected.keys()
+    near(found, expected, 1e-9)
+
+
+@pytest.mark.parametrize("case", ["a power", "a row over its norm", "detached"])
+def test_what_is_computed_of_weights_alone_is_trained_in_fixed_point(case: str) -> None:
+    torch.manual_seed(0)
+    module = Computing(OF_WEIGHTS[case]).eval()
+    options = {"data": table(), "optimizer": SGD, "example_inputs": torch.zeros(7, 5)}
+    near(trained(compiled(module, **options), table()), due(module, table(), F.cross_entropy), 5e-3)
+    with pytest.raises(covey.OptionError, match=r"alone, which no weights of a program that serves can be made of"):
+        compiled(module, serve=True, **options)
+
+
+def test_weights_of_a_parametrization_are_trained() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(torch.nn.utils.parametrizations.weight_norm(nn.Linear(5, CLASSES))).eval()
+    job = compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(7, 5))
+    near(trained(job, table()), due(module, table(), F.cross_entropy), 5e-3)
+
+
+def test_weights_over_a_norm_that_follows_the_steps_are_refused() -> None:
+    module = nn.Sequential(torch.nn.utils.parametrizations.spectral_norm(nn.Linear(5, 4)), nn.Linear(4, CLASSES)).eval()
+    options: dict[str, Any] = {"loss": "cross-entropy", "optimizer": SGD, "batch": BATCH}
+    with pytest.raises(covey.OptionError, match=r"0 has its weights divided by .*'0\.parametrizations\.weight\.\*'"):
+        make(module, (torch.zeros(7, 5),), **options)
+    frozen = make(module, (torch.zeros(7, 5),), freeze="0.parametrizations.weight.*", **options)
+    assert [tensor.name for tensor in frozen.trained] == ["0.bias", "1.weight", "1.bias"]
+
+
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("how", "problem"),
     [
-        ("parametrizations.weight_norm", "0 computes its weights from others, as weight_norm does: call torch.nn.util"),
-        ("weight_norm", "the module cannot be copied .*: undo what computes weights, such as torch.nn.utils.remove"),
+        (lambda m, z: z * (m.factors > 0), r"truth values that are computed of weights .*freeze=\['factors'\]"),
+        (
+            lambda m, z: z * m.factors[m.factors.argmax()],
+            r"reads a number of a tensor that is trained .*freeze=\['factors'\]",
+        ),
     ],
 )
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_weights_that_are_computed_are_told(name: str, problem: str) -> None:
-    wrapped = torch.nn.utils
-    for part in name.split("."):
-        wrapped = getattr(wrapped, part)
-    module = nn.Sequential(wrapped(nn.Linear(5, CLASSES))).eval()
+def test_what_cannot_be_computed_of_weights_is_told(how: Any, problem: str) -> None:
+    module = Computing(how).eval()
     with pytest.raises(covey.CoveyError, match=problem):
-        compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
-    if name.startswith("parametrizations"):
-        torch.nn.utils.parametrize.remove_parametrizations(module[0], "weight")
-        assert compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5)).trained
+        make(module, (torch.zeros(7, 5),), loss="cross-entropy", optimizer=SGD, batch=BATCH)
+    frozen = make(module, (torch.zeros(7, 5),), loss="cross-entropy", optimizer=SGD, batch=BATCH, freeze="factors")
+    assert len(frozen.trained) == 3
+
+
+class _Turned(torch.autograd.Function):  # type: ignore[misc]
+    """A layer that turns gradients around, as adversaries of domains have it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return -gradients[0]
+
+
+def test_gradients_of_the_users_own_are_refused() -> None:
+    options: dict[str, Any] = {"loss": "cross-entropy", "optimizer": SGD, "batch": BATCH}
+    turned = Past(_Turned.apply).eval()
+    with pytest.raises(
+        covey.ModelError, match=r"computes gradients of its own in '_Turned', a torch.autograd.Function"
+    ):
+        make(turned, (torch.zeros(7, 5),), **options)
+    assert covey.compile(turned, torch.zeros(7, 5), input_range=(-1, 1))
+    hooks = [
+        lambda module: module.layer.weight.register_hook(lambda gradient: 2 * gradient),
+        lambda module: module.layer.register_full_backward_hook(lambda layer, inputs, outputs: None),
+    ]
+    for hook, name in zip(hooks, ("layer.weight", "layer"), strict=True):
+        module = Past(torch.tanh).eval()
+        hook(module)
+        with pytest.raises(covey.OptionError, match=rf"'{re.escape(name)}' has a hook on its gradient"):
+            make(module, (torch.zeros(7, 5),), **options)
+
+
+def test_parameters_that_share_their_numbers_are_one() -> None:
+    torch.manual_seed(0)
+    tied = Tied().eval()
+    shared = copy.deepcopy(tied)
+    shared.scores.weight = nn.Parameter(shared.table.weight)
+    job = compiled(shared, words(), optimizer=SGD, example_inputs=torch.zeros(7, 3, dtype=torch.long))
+    assert {tensor.name for tensor in job.trained} == {"table.weight", "hidden.weight", "hidden.bias"}
+    near(trained(job, words()), due(tied, words(), of_words))
+
+
+def test_a_model_without_a_gradient_is_refused_by_name_with_every_optimizer() -> None:
+    module = Past(lambda z: z.detach()).eval()
+    for optimizer in (SGD, covey.SGD(0.1, clip_norm=1.0)):
+        with pytest.raises(covey.OptionError, match=r"'layer\.weight' has no bearing on the loss: freeze it"):
+            make(module, (torch.zeros(7, 5),), loss="cross-entropy", optimizer=optimizer, batch=BATCH)
+
+
+KINKS: dict[str, Any] = {
+    "relu6": F.relu6,
+    "a cut": lambda z: z.clamp(-1, 0.5),
+    "hard sigmoid": lambda z: F.hardsigmoid(3 * z),
+    "hard swish": lambda z: F.hardswish(3 * z),
+}
+
+
+@pytest.mark.parametrize("case", KINKS)
+def test_at_its_bounds_a_cut_has_no_gradient(case: str) -> None:
+    class Module(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.numbers = nn.Parameter(torch.tensor([0.0, 6.0, -1.0, 0.5, 1.0, 0.25]))
+
+        def forward(self, x: Any) -> Any:
+            return KINKS[case](x * self.numbers)
+
+    module, data = Module().eval(), (np.ones((BATCH, 6)), np.full(BATCH, 2))
+    step = make(module, (torch.ones(7, 6),), loss="cross-entropy", optimizer=SGD, batch=BATCH)
+    found = rehearse(step, [{step.data[0]: data[0][None], LABELS: data[1][None]}]).trained(step)
+    near(found, due(module, data, F.cross_entropy), 1e-7)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("learned", [True, False])
+def test_initial_states_are_trained_or_kept(kind: str, learned: bool) -> None:
+    class Module(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.scores = getattr(nn, kind)(1, 4, batch_first=True), nn.Linear(4, CLASSES)
+            self.state = nn.Parameter(torch.randn(1, 1, 4), requires_grad=learned)
+
+        def forward(self, x: Any) -> Any:
+            state = self.state.expand(1, x.shape[0], -1).contiguous()
+            return self.scores(self.layer(x[..., None], (state, state) if kind == "LSTM" else state)[0][:, -1])
+
+    torch.manual_seed(0)
+    module, data = Module().eval(), table(BATCH)
+    step = make(module, (torch.zeros(7, 5),), loss="cross-entropy", optimizer=SGD, batch=BATCH)
+    found = rehearse(step, [{step.data[0]: data[0][None], LABELS: data[1][None]}]).trained(step)
+    assert ("state" in found) == learned
+    near(found, due(module, data, F.cross_entropy), 1e-7)
 
 
 class Read(nn.Module):
@@ -233,24 +407,6 @@ def test_tables_at_ids_made_of_one_are_trained(how: Any, padding: int | None) ->
     near(trained(job, data), due(module, data, F.cross_entropy))
 
 
-@pytest.mark.parametrize("how", [lambda w: w.detach(), lambda w: w.t().detach().t(), lambda w: w[:, :2].detach()])
-def test_a_parameter_that_is_detached_is_told(how: Any) -> None:
-    class Reading(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.scores = nn.Linear(5, 4), nn.Linear(4, CLASSES)
-
-        def forward(self, x: Any) -> Any:
-            hidden = self.layer(x)
-            weight = how(self.scores.weight)
-            return self.scores(hidden) + F.linear(hidden[:, : weight.shape[1]], weight)
-
-    options = {"data": table(), "optimizer": SGD, "example_inputs": torch.zeros(2, 5)}
-    with pytest.raises(covey.OptionError, match=r"the network detaches 'scores\.weight'"):
-        compiled(Reading().eval(), **options)
-    assert len(compiled(Reading().eval(), freeze="scores.weight", **options).trained) == 3
-
-
 PAST: dict[str, Any] = {
     "a truth value": lambda z: z * (z > 0.1).float(),
     "a count": lambda z: z / (z > 0).sum(-1, keepdim=True).clamp(min=1),
@@ -275,6 +431,26 @@ def test_truth_values_have_no_gradient(case: str) -> None:
     torch.manual_seed(0)
     module = Past(PAST[case]).eval()
     job = compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(2, 5))
+    near(trained(job, table()), due(module, table(), F.cross_entropy), 5e-3)
+
+
+def _gated(z: Any) -> Any:
+    values, places = z.topk(2, dim=1)
+    return torch.zeros_like(z).scatter(1, places, values.softmax(-1)) * 2 + 0.1 * z
+
+
+ORDERED: dict[str, Any] = {
+    "sorted": lambda z: z.sort(dim=1, descending=True)[0],
+    "less its median": lambda z: z - z.median(1, keepdim=True).values,
+    "gates of the two largest": _gated,
+}
+
+
+@pytest.mark.parametrize("case", ORDERED)
+def test_elements_in_order_are_trained(case: str) -> None:
+    torch.manual_seed(0)
+    module = Past(ORDERED[case]).eval()
+    job = compiled(module, table(), optimizer=SGD, example_inputs=torch.zeros(7, 5))
     near(trained(job, table()), due(module, table(), F.cross_entropy), 5e-3)
 
 

@@ -7,7 +7,7 @@ Nodes are taken in order. Those that depend on constants only are evaluated; the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -107,18 +107,33 @@ def examine(
     name: str | None = None,
     *,
     dropout: bool = False,
-    trained: bool = False,
+    trained: Container[str] | None = None,
 ) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
 
-    With `dropout` the nodes of that operator stay; otherwise they do nothing. With `trained` weights stay apart.
+    With `dropout` the nodes of that operator stay; otherwise they do nothing. With `trained`, the names of tensors,
+    weights stay apart.
     """
     model = load(source)
     if name is None:
         name = model.graph.name
         if not isinstance(source, onnx.ModelProto):
             name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
-    return _Importer(model, name or "model", dropout, trained).run()
+    graph, errors = _Importer(model, name or "model", dropout, trained).run()
+    if trained and not errors:
+        graph.mirror, errors = _Importer(_mirrored(model, trained), name or "model", dropout, trained).run()
+    return graph, errors
+
+
+def _mirrored(model: onnx.ModelProto, trained: Container[str]) -> onnx.ModelProto:
+    """A model with 2 less their numbers in the tensors that are trained."""
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    for entry in other.graph.initializer:
+        if entry.name in trained:
+            array = numpy_helper.to_array(entry)
+            entry.CopyFrom(numpy_helper.from_array((2 - array).astype(array.dtype), entry.name))
+    return other
 
 
 def _names(model: onnx.ModelProto) -> Iterator[object]:
@@ -151,11 +166,18 @@ def _first_line(error: Exception) -> str:
 
 _ENCODERS = ("OneHotEncoder", "LabelEncoder")
 
+_MOVES = ("Cast", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators whose results hold elements of the first operand, and nothing else."""
+
 
 class _Importer:
-    def __init__(self, model: onnx.ModelProto, name: str, dropout: bool = False, trained: bool = False) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, name: str, dropout: bool = False, trained: Container[str] | None = None
+    ) -> None:
         self.model = model
-        self.scope = Scope(Graph(name), _opset(model, "the model"), dropout=dropout, trained=trained)
+        self.scope = Scope(Graph(name), _opset(model, "the model"), dropout=dropout, trained=trained is not None)
+        self.learned = {entry.name: entry.name for entry in model.graph.initializer if entry.name in (trained or ())}
+        """The tensor that is trained, for each constant that holds numbers of one."""
         self.errors: list[NodeError] = []
         self.names: set[str] = {node.name for node in model.graph.node if node.name}
         self.taken: set[str] = set()
@@ -294,6 +316,11 @@ class _Importer:
         if any(operand not in scope.constants for operand in operands) or _random(proto, scope):
             return False
         known = {operand: scope.constants[operand] for operand in operands}
+        tensor = next((self.learned[operand] for operand in operands if operand in self.learned), None)
+        if tensor is not None:
+            if proto.op_type not in _MOVES:
+                raise node.unsupported(f"it computes with '{tensor}' alone", f"freeze it (freeze=['{tensor}'])")
+            self.learned |= dict.fromkeys(filter(None, proto.output), tensor)
         results = evaluate(proto, node.name, scope.opset, known)
         for output, result in zip([output for output in proto.output if output], results, strict=True):
             if not isinstance(result, np.ndarray | np.generic):

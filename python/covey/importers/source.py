@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, TypeAlias
 
 import onnx
@@ -60,15 +60,15 @@ def examine(
     example_inputs: Any = None,
     *,
     dropout: bool = False,
-    trained: bool = False,
+    trained: Container[str] | None = None,
 ) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
 
     Its inputs and outputs have names that a program may hold, so that data and results go by the model's own names.
 
     `example_inputs` are what a PyTorch module is exported with, and say the sizes of inputs that a Keras model leaves
-    open. With `dropout` the nodes of that operator stay, whatever the mode of the model; with `trained` no importer
-    adds weights up or scales them. Raises `ModelError` when the model as a whole cannot be used.
+    open. With `dropout` the nodes of that operator stay, whatever the mode of the model; with `trained`, the names of
+    tensors, no importer adds weights up or scales them. Raises `ModelError` when the model as a whole cannot be used.
     """
     graph, errors = _examine(source, name, example_inputs, dropout=dropout, trained=trained)
     for kind, names in (("input", graph.inputs), ("output", graph.outputs)):
@@ -83,7 +83,7 @@ def examine(
 
 
 def _examine(
-    source: Source, name: str | None, example_inputs: Any, *, dropout: bool, trained: bool
+    source: Source, name: str | None, example_inputs: Any, *, dropout: bool, trained: Container[str] | None
 ) -> tuple[Graph, list[NodeError]]:
     if isinstance(source, str | os.PathLike) and os.fspath(source).lower().endswith(".covey"):
         raise ModelError(f"'{os.fspath(source)}' is compiled already: run it, or compile the model that it was made of")

@@ -12,7 +12,7 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +20,9 @@ import numpy as np
 import covey.ops  # noqa: F401  (fills the table of importers)
 from covey.errors import ModelError, NodeError, UnsupportedError
 from covey.importers import eager, moved, narrow, repeated
+from covey.importers.computed import Computed
 from covey.importers.decomposed import UNWRITTEN, checking, reads_shape
+from covey.importers.detaching import check_gradients
 from covey.importers.onnx_node import BATCH, Scope, well_formed
 from covey.importers.quantised_programs import is_dynamic
 from covey.importers.replacements import no_secure_form
@@ -40,25 +42,31 @@ def examine(
     example_inputs: Any = None,
     *,
     dropout: bool = False,
-    trained: bool = False,
+    trained: Container[str] | None = None,
 ) -> tuple[Graph, list[NodeError]]:
     """The graph of a model as far as it can be imported, with a note on every node, and what stands in the way.
 
-    With `dropout` the nodes of that operator stay; otherwise they do nothing. With `trained` weights stay apart.
+    With `dropout` the nodes of that operator stay; otherwise they do nothing. With `trained`, the names of tensors,
+    weights stay apart.
     """
     source = as_written(source)
-    program, fixed = load(source, example_inputs, dropout=dropout, trained=trained)
+    program, fixed = load(source, example_inputs, dropout=dropout, trained=trained is not None)
     if name is None:
         if isinstance(source, str | os.PathLike):
             name = os.path.splitext(os.path.basename(os.fspath(source)))[0]
         elif not hasattr(source, "graph_signature"):
             name = type(source).__name__
     graph, errors = _Importer(program, name or "model", dropout, trained, fixed).run()
+    if trained and not errors:
+        graph.mirror, errors = _Importer(program, name or "model", dropout, trained, fixed, mirrored=True).run()
     torch = pytorch(source)
-    if isinstance(source, torch.nn.Module) and not (errors or dropout or is_dynamic(torch, source)):
-        examples = example_tensors(torch, source, example_inputs)
+    if isinstance(source, torch.nn.Module) and not (errors or is_dynamic(torch, source)):
+        examples, named = example_tensors(torch, source, example_inputs), isinstance(example_inputs, Mapping)
         with quiet():
-            eager.check_module(torch, source, program, examples, isinstance(example_inputs, Mapping))
+            if not dropout:
+                eager.check_module(torch, source, program, examples, named)
+            if trained is not None:
+                check_gradients(torch, source, examples, named)
     return graph, errors
 
 
@@ -92,11 +100,20 @@ def _examples_of_truths(program: Any) -> set[str]:
 
 
 class _Importer:
-    def __init__(self, program: Any, name: str, dropout: bool, trained: bool, fixed: str | None) -> None:
+    def __init__(
+        self,
+        program: Any,
+        name: str,
+        dropout: bool,
+        trained: Container[str] | None,
+        fixed: str | None,
+        mirrored: bool = False,
+    ) -> None:
         self.program = program
         self.fixed = fixed
         graph = Graph(name, examples_of_truths=_examples_of_truths(program))
-        self.scope = Scope(graph, OPSET, dropout=dropout, trained=trained)
+        self.scope = Scope(graph, OPSET, dropout=dropout, trained=trained is not None)
+        self.computed = graph.computed = Computed(trained or (), mirrored)
         self.errors: list[NodeError] = []
         self.known: dict[Any, Any] = {}
         self.names = _Names(program.graph.nodes)
@@ -104,7 +121,7 @@ class _Importer:
 
     def run(self) -> tuple[Graph, list[NodeError]]:
         specs = {spec.arg.name: spec for spec in self.program.graph_signature.input_specs if hasattr(spec.arg, "name")}
-        tensors, skipped = _Tensors(self.program), checking(self.program.graph)
+        tensors, skipped = _Tensors(self.program, self.computed), checking(self.program.graph)
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self._placeholder(node, specs.get(node.name), tensors)
@@ -208,8 +225,6 @@ class _Importer:
         elif not hasattr(node.target, "_schema"):
             self._compute_size(node, operands)
         elif not _holds(operands, Value) or reads_shape(target, _holds(operands[0][1:], Value)):
-            if target == "aten.detach.default":
-                self.scope.graph.detached += [each.array for each in operands[0] if isinstance(each, Constant)]
             self._evaluate(node, target)
         else:
             self._import(node, target, operands)
@@ -290,18 +305,40 @@ class _Importer:
             torch.set_rng_state(drawn)
             self._fail(node, UnsupportedError(name, plain_name(target), *RANDOM))
             return
+        made: Any = result
         if isinstance(result, tuple | list):
             parts = enumerate(zip(result, axes, strict=False))
-            self.known[node] = [Constant(f"{name}.{i}", _numpy(part), axis) for i, (part, axis) in parts]
+            made = [Constant(f"{name}.{i}", _numpy(part), axis) for i, (part, axis) in parts]
         elif hasattr(result, "numpy"):
-            self.known[node] = Constant(name, _numpy(result), next(iter(axes)))
-        else:
-            self.known[node] = result
+            made = Constant(name, _numpy(result), next(iter(axes)))
+        if learned := self.computed.learns(target, operands):
+            try:
+                made = self.computed.add(name, node.target, operands, made)
+            except ValueError as error:
+                self._fail(node, self._of_trained(name, target, learned, str(error)))
+                return
+        self.known[node] = made
         self._record(name, target, Status.REWRITTEN, "constant, evaluated at compile time")
+
+    def _of_trained(self, name: str, target: str, learned: list[Constant], reason: str) -> UnsupportedError:
+        tensor = self.computed.sources(learned[0])[0]
+        return UnsupportedError(name, plain_name(target), reason, f"freeze '{tensor}' (freeze=['{tensor}'])")
 
     def _import(self, node: Any, target: str, operands: Any) -> None:
         name, graph = self.names[node], self.scope.graph
-        arguments, given = _bind(node.target._schema, *operands)
+        learned = [each for each in self.computed.read(operands) if each.array.dtype.kind != "f"]
+        if learned:
+            reason = "it reads whole numbers or truth values that are computed of weights which are trained"
+            self._fail(node, self._of_trained(name, target, learned, reason))
+            return
+        schema = node.target._schema
+        if target == "aten.div.Tensor" and self.computed.read(operands[0][1]):
+            # Importers take a constant's inverse, which has no numbers of a tensor.
+            import torch
+
+            target, schema = "aten.mul.Tensor", torch.ops.aten.mul.Tensor._schema
+            operands = [[operands[0][0], self.computed.inverse(name, operands[0][1])], {}]
+        arguments, given = _bind(schema, *operands)
         asked = frozenset(user.args[1] for user in node.users if user.target is operator.getitem)
         torch_node = TorchNode(self.scope, name, plain_name(target), graph.fresh(name), arguments, given, asked)
         mark, importer = len(graph.nodes), TORCH_IMPORTERS.get(target)
@@ -371,8 +408,8 @@ class _Importer:
 class _Tensors:
     """The program's parameters, buffers and constants as arrays; tied ones are one constant."""
 
-    def __init__(self, program: Any) -> None:
-        self.program = program
+    def __init__(self, program: Any, computed: Computed) -> None:
+        self.program, self.computed = program, computed
         self.seen: dict[Any, Constant] = {}
 
     def named(self, target: str) -> Constant:
@@ -386,7 +423,7 @@ class _Tensors:
             return Constant(target, _numpy(tensor.detach().cpu()))
         key = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
         if key not in self.seen or tensor.numel() == 0:
-            self.seen[key] = Constant(target, _numpy(tensor.detach().cpu()))
+            self.seen[key] = self.computed.seen(Constant(target, _numpy(tensor.detach().cpu())))
         return self.seen[key]
 
 

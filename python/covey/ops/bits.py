@@ -129,7 +129,7 @@ class Select(Op):
         if not build.learns(y):
             left = None
         else:
-            left = build.sub(gradient, taken[0]) if taken else build.select(bit, build.zeros_like(gradient), gradient)
+            left = build.sub(gradient, taken[0]) if taken else build.where_not_set(bit, gradient)
         return [None, taken[0] if taken else None, left]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:

@@ -46,17 +46,17 @@ class Clip(Op):
         return result
 
     def stacked(self, build: Builder, *inputs: Value) -> Value:
-        """What is beyond a bound is taken off; at the bound itself the gradient passes."""
+        """What is beyond a bound is taken off; at the bound itself there is no gradient, as in PyTorch."""
         (x,) = inputs
         if not build.learns(x):
             return build.emit(self, x)
         parts = [x]
         if self.high is not None:
             beyond = build.affine(x, 1.0, -self.high)
-            parts.append(build.affine(build.where_set(build.positive(beyond), beyond), -1.0))
+            parts.append(build.affine(build.where_not_set(build.negative(beyond), beyond), -1.0))
         if self.low is not None:
             beyond = build.affine(x, -1.0, self.low)
-            parts.append(build.where_set(build.positive(beyond), beyond))
+            parts.append(build.where_not_set(build.negative(beyond), beyond))
         return build.total(parts)
 
     def lower(self, low: Lowering, node: Node) -> Lowered:

@@ -11,7 +11,9 @@ from covey.importers.onnx_node import OnnxNode, from_onnx, of_one_sample
 from covey.importers.torch_node import Constant, TorchNode, from_torch
 from covey.interval import Array
 from covey.ir import Shape, Value
+from covey.ops.add import Add
 from covey.ops.concat import Concat
+from covey.ops.gather import ABSENT, Gather
 from covey.ops.reshape import Reshape
 from covey.ops.unrolling import GATES, Function, Layer, State
 
@@ -180,7 +182,17 @@ def _initial(node: OnnxNode, layer: Layer, index: int, size: int) -> State:
     array = of_one_sample(node.weights(index, "initial state"), rank)
     if array.ndim >= rank:
         raise node.unsupported("its constant initial state differs between samples", "give it as an input")
-    return np.broadcast_to(array, np.broadcast_shapes(array.shape, shape)).copy() if array.any() else None
+    if not array.any():
+        return None
+    if not node.scope.trained:
+        widened: Array = np.broadcast_to(array, np.broadcast_shapes(array.shape, shape)).copy()
+        return widened
+    # What is known of a state makes nothing known of its product with weights that are trained.
+    name = f"{node.name}.initial{index}"
+    zeros = Gather(tuple((ABSENT,) * count for count in (*layer.lead, *shape)))
+    operands = [node.emit(zeros, [node.activation(0)], output=f"{name}.zeros"), node.parameter(array, name)]
+    known: Value = node.emit(Add(), operands, output=f"{name}.state")
+    return known
 
 
 def _give(node: OnnxNode, layer: Layer, states: list[Value], cell: State) -> None:

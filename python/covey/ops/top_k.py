@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +19,14 @@ from covey.importers.torch_node import TorchNode, from_torch
 from covey.interval import Array, Interval
 from covey.ir import DType, Node, Op, Shape, Value
 from covey.lowering import Lowered, Lowering
+from covey.ops.concat import Concat
 from covey.ops.gather import MOST_INDICES, data_axis, pick
 from covey.ops.reshape import Reshape
 from covey.ops.transpose import Transpose
 from covey.steps import in_shape_of_result, interim
+
+if TYPE_CHECKING:
+    from covey.training.builder import Builder
 
 Layers = list[list[tuple[int, int]]]
 """Pairs of places that are compared side by side; the larger number goes to the first of the two."""
@@ -49,6 +54,25 @@ class Best(Op):
 
     def interval(self, *inputs: Interval) -> Interval:
         raise AssertionError("every step has its own")
+
+    def stacked(self, build: Builder, *inputs: Value) -> Value:
+        """What is trained passes through one-hot rows of the places times the elements; places have no gradient."""
+        from covey.ops.selection import Selected, Selector
+
+        (x,) = inputs
+        if not build.learns(x):
+            return build.emit(self, x)
+        *lead, size = x.shape
+        both = build.emit(replace(self, places=True), x, hint="best")
+        build.learned.discard(both.name)
+        places = build.pick_along(both, len(lead), [1])
+        index = build.emit(Index(), build.reshape(places, (*lead, self.count)), hint="places", dtype=DType.INDEX)
+        rows = build.emit(Selector(0, size), index, hint="one_hot", dtype=DType.BOOL)
+        values = build.emit(Selected(), rows, build.reshape(x, (*lead, size, 1)), hint="selected")
+        if not self.places:
+            return build.reshape(values, (*lead, self.count))
+        row = build.reshape(values, (*lead, 1, self.count))
+        return build.emit(Concat(len(lead) + 1), row, places, hint="both")
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
         x = low.value(node.inputs[0])

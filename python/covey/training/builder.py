@@ -85,6 +85,15 @@ class Builder:
         finally:
             self._node, self._source_op, self._prefix = before
 
+    @contextmanager
+    def samples(self, count: int) -> Iterator[None]:
+        """Activations have so many samples in the place of a minibatch's."""
+        before, self.count = self.count, count
+        try:
+            yield
+        finally:
+            self.count = before
+
     def unsupported(self, reason: str, way_out: str = WAY_OUT) -> UnsupportedError:
         """The error that refuses the node at hand."""
         return UnsupportedError(self._node, self._source_op, reason, way_out)
@@ -331,6 +340,10 @@ class Builder:
     def where_set(self, bit: Value, x: Value) -> Value:
         """x where the bit is 1, else 0."""
         return self.select(bit, x, self.zeros_like(x))
+
+    def where_not_set(self, bit: Value, x: Value) -> Value:
+        """x where the bit is 0, else 0."""
+        return self.select(bit, self.zeros_like(x), x)
 
     def positive_part(self, x: Value) -> Value:
         """max(x, 0), whose gradient reuses the bit; at 0 it is 0."""

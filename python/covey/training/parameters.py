@@ -96,6 +96,17 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Computed:
+    """What a network computes of its tensors alone: a network whose one sample they are, and whose outputs it reads."""
+
+    graph: Graph
+    tensors: list[str]
+    """The names of its inputs."""
+    names: list[str]
+    """The names of its outputs."""
+
+
+@dataclass(frozen=True)
 class Model:
     """A model whose tensors are known and can be replaced."""
 
@@ -144,16 +155,16 @@ def _of_torch(source: Any) -> Model:
     names: dict[object, list[str]] = {}
     if isinstance(source, torch.nn.Module):
         state, parameters = source.state_dict(), dict(source.named_parameters(remove_duplicate=False))
-        for name, parameter in parameters.items():
-            names.setdefault(id(parameter), []).append(name)
+        _check_hooks(source, parameters)
     else:
         source = torch_programs.read(source)
         state = source.state_dict
         parameters = {name: state[name] for name in source.graph_signature.parameters}
-        for name, parameter in parameters.items():
-            # A file keeps no more of a parameter with two names than where its numbers are.
-            place = (parameter.data_ptr(), parameter.shape, parameter.stride()) if parameter.numel() else name
-            names.setdefault(place, []).append(name)
+    for name, parameter in parameters.items():
+        # A file keeps no more of a parameter with two names than where its numbers are; parameters of a module that
+        # share their numbers are one as well.
+        place = (parameter.data_ptr(), parameter.shape, parameter.stride()) if parameter.numel() else name
+        names.setdefault(place, []).append(name)
     first = {alike[0]: alike for alike in names.values()}
     trained = {name for name, alike in first.items() if all(parameters[each].requires_grad for each in alike)}
 
@@ -167,7 +178,7 @@ def _of_torch(source: Any) -> Model:
                 f"the module cannot be copied ({str(error).split('.')[0]}): undo what computes weights, such as "
                 f"torch.nn.utils.remove_weight_norm"
             ) from None
-        load_trained(other, arrays)
+        load_trained(other, {each: array for name, array in arrays.items() for each in (name, *found[name].others)})
         return other
 
     # A single number is a row of one here: a sample of a step has dimensions.
@@ -182,6 +193,15 @@ def _of_torch(source: Any) -> Model:
         if tensor.is_floating_point()
     }
     return Model(source, found, replaced)
+
+
+def _check_hooks(module: Any, parameters: Mapping[str, Any]) -> None:
+    """Refuse what changes gradients as they come to a parameter or go through a part."""
+    hooked = [name for name, each in parameters.items() if each._backward_hooks or each._post_accumulate_grad_hooks]
+    parts = module.named_modules()
+    hooked += [name or "the module" for name, part in parts if part._backward_hooks or part._backward_pre_hooks]
+    if hooked:
+        raise OptionError(f"'{hooked[0]}' has a hook on its gradient, which a program has not: remove the hook")
 
 
 def _of_onnx(source: Any) -> Model:
@@ -228,10 +248,11 @@ def chosen(found: Mapping[str, Tensor], freeze: Sequence[str]) -> dict[str, Arra
     return {name: found[name].array for name in kept}
 
 
-def views(graph: Graph, found: Mapping[str, Array]) -> dict[str, View | Part]:
+def views(graph: Graph, found: Mapping[str, Array], sources: Mapping[str, str] | None = None) -> dict[str, View | Part]:
     """Which parameters of the graph are views of these tensors, of which no two hold the same numbers.
 
-    Raises `UnsupportedError` where a parameter is a tensor's in name, but not as a whole.
+    `sources` are the tensors that others are computed of. Raises `UnsupportedError` where a parameter is a tensor's in
+    name, but not as a whole.
     """
     used: dict[str, View | Part] = {}
     holders = {_content(array): name for name, array in found.items()}
@@ -245,17 +266,10 @@ def views(graph: Graph, found: Mapping[str, Array]) -> dict[str, View | Part]:
             used[name] = view
         elif any(name in node.inputs for node in graph.nodes):
             reader = next(node for node in graph.nodes if name in node.inputs)
+            tensor = (sources or {}).get(tensor, tensor)
             reason = f"it reads a part of '{tensor}', or something computed from it"
             raise UnsupportedError(reader.name, reader.source_op, reason, f"freeze it (freeze=['{tensor}'])")
     return used
-
-
-def held(found: Mapping[str, Array], arrays: Iterable[Array]) -> str | None:
-    """The first of these tensors that has the numbers of one of the arrays."""
-    holders = {_content(array): name for name, array in found.items()}
-    numbers = _Numbers(found)
-    names = (holders.get(_content(array)) or numbers.holder(array) for array in arrays if array.dtype.kind == "f")
-    return next((name for name in names if name is not None), None)
 
 
 class _Numbers:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from covey.arguments import is_whole
-from covey.errors import ModelError, NodeError, OptionError
+from covey.errors import ModelError, NodeError, OptionError, UnsupportedError
 from covey.importers.source import Source, examine, is_torch
 from covey.importers.torch_programs import as_written
 from covey.inputs import listed
 from covey.interval import Array
-from covey.ir import DType, Graph, Node, Value
+from covey.ir import DType, Graph, Node, Op, Value
 from covey.ops.add import Add
 from covey.ops.dropout import Dropout
 from covey.passes import recognise
@@ -27,7 +29,7 @@ from covey.training.ending import scores_of
 from covey.training.losses import LABELS, Loss, loss_of, weights_of
 from covey.training.opening import LOSS, RIGHT, Sum, output_name, summed
 from covey.training.optimizers import Next, Optimizer, Variable
-from covey.training.parameters import Part, View, chosen, held, model_of, views
+from covey.training.parameters import Computed, Part, View, chosen, model_of, views
 from covey.training.serving import Emission, Serving, inference
 
 OPENED = "trained."
@@ -101,8 +103,10 @@ def make(
     emit_loss = loss_of(loss)
     found = model_of(source)
     every = chosen(found.tensors, freeze)
+    _check_parametrizations(found.tensors, every)
     probe, drawn = found.probe(every)
-    model, errors = _imported(probe, name or _name_of(source), example_inputs, dropout)
+    learned = {alias: tensor for tensor in every for alias in (tensor, *found.tensors[tensor].others)}
+    model, errors = _imported(probe, name or _name_of(source), example_inputs, dropout, learned)
     if errors:
         raise errors[0]
     if dropout and not any(isinstance(node.op, Dropout) for node in model.nodes):
@@ -110,25 +114,23 @@ def make(
     if len(model.outputs) != 1:
         raise ModelError(f"the model has {len(model.outputs)} outputs: train one with a single output")
     _check_inputs(model)
-    if (detached := held(drawn, model.detached)) is not None:
-        raise OptionError(f"the network detaches '{detached}', which has a gradient elsewhere: freeze '{detached}'")
-    seen = views(model, drawn)
-    unread = [name for name in every if name not in {view.tensor for view in seen.values()}]
+    seen, computed = _read(model, drawn, learned)
+    read = {*(view.tensor for view in seen.values()), *(computed.tensors if computed is not None else ())}
+    unread = [name for name in every if name not in read]
     if unread:
-        computed = next((name for name in unread if ".parametrizations." in f".{name}"), None)
-        if computed is not None:
-            part = f".{computed}".partition(".parametrizations.")[0].lstrip(".") or "the module"
-            raise OptionError(
-                f"{part} computes its weights from others, as weight_norm does: call "
-                f"torch.nn.utils.parametrize.remove_parametrizations on it, or freeze these (freeze=['{computed}'])"
-            )
         raise OptionError(f"the network does not read {listed(unread)} as it is: freeze it (freeze=['{unread[0]}'])")
+    if serve and computed is not None:
+        tensor = computed.tensors[0]
+        raise OptionError(
+            f"the network computes with '{tensor}' alone, which no weights of a program that serves can be made of: "
+            f"open the weights instead, or freeze it (freeze=['{tensor}'])"
+        )
     build = Builder(model.name, batch, seed)
     # A model may have anything of these names: what trainers look for is called so all the same.
     build.graph.reserved = {LABELS, *(f"{OPENED}{name}" for name in found.tensors)}
     build.batch_statistics = batch_norm == "train"
     build.stochastic_rounding = stochastic_rounding
-    stacked = _Stacking(build, model, every, seen, scores_of(model, loss))
+    stacked = _Stacking(build, model, every, seen, scores_of(model, loss), computed)
     scores = stacked.run()
     _check_loss(loss, scores)
     weights = weights_of(loss, class_weights, scores.shape[1:])
@@ -140,7 +142,9 @@ def make(
         _opened(build, trained)
     serving = None
     if serve:
-        plain, errors = _imported(probe, name or _name_of(source), example_inputs, False) if dropout else (model, [])
+        plain, errors = model, []
+        if dropout:
+            plain, errors = _imported(probe, name or _name_of(source), example_inputs, False, learned)
         if errors:
             raise errors[0]
         serving = Emission(build, trained).of(inference(plain, drawn, {running.name for running in build.running}))
@@ -159,17 +163,72 @@ def _name_of(source: Source) -> str | None:
     return None if not is_torch(source) or hasattr(source, "graph_signature") else type(as_written(source)).__name__
 
 
-def _imported(source: Source, name: str | None, example_inputs: Any, dropout: bool) -> tuple[Graph, list[NodeError]]:
+def _imported(
+    source: Source, name: str | None, example_inputs: Any, dropout: bool, trained: Container[str]
+) -> tuple[Graph, list[NodeError]]:
     """The network, rewritten as far as no weight is merged with another."""
-    graph, errors = examine(source, name, example_inputs, dropout=dropout, trained=True)
-    if errors:
-        return graph, errors
-    errors = recognise(graph)
-    expand_convolutions(graph, transposed=False)
-    pool_before_relu(graph)
-    relu_before_moves(graph)
-    remove_dead_nodes(graph)
+    graph, errors = examine(source, name, example_inputs, dropout=dropout, trained=trained)
+    for each in filter(None, (graph, graph.mirror)):
+        errors = errors or recognise(each)
+        expand_convolutions(each, transposed=False)
+        pool_before_relu(each)
+        relu_before_moves(each)
+        remove_dead_nodes(each)
     return graph, errors
+
+
+def _read(
+    model: Graph, drawn: dict[str, Array], names: dict[str, str]
+) -> tuple[dict[str, View | Part], Computed | None]:
+    """What the model's parameters are of its tensors, and of what it computes of these alone.
+
+    `names` are those of tensors, by all names that they have.
+    """
+    origin, mirror, model.computed, model.mirror = model.computed, model.mirror, None, None
+    tensors = {} if origin is None else origin.tensors
+    sources = {} if origin is None else {name: names[origin.sources(name)[0]] for name in tensors}
+    seen = views(model, {**tensors, **drawn}, sources)
+    if mirror is not None and (node := _of_numbers(model, mirror, seen)) is not None:
+        reason = "it reads something that is computed of weights which are trained, and of no input"
+        raise UnsupportedError(node.name, node.source_op, reason, "freeze the weights that it reads")
+    read = {name for node in model.nodes for name in node.inputs}
+    made = sorted({view.tensor for name, view in seen.items() if name in read} & tensors.keys())
+    if origin is None or not made:
+        return seen, None
+    program, inputs = origin.network(made)
+    graph, errors = _imported(program, "weights", None, False, ())
+    if errors:
+        way_out = f"freeze '{sources[made[0]]}' (freeze=['{sources[made[0]]}'])"
+        raise type(errors[0])(errors[0].node, errors[0].op, errors[0].reason, way_out)
+    return seen, Computed(graph, [names[tensor] for tensor in inputs], made)
+
+
+def _of_numbers(model: Graph, mirror: Graph, seen: Container[str]) -> Node | None:
+    """The first node that depends on the numbers of trained tensors otherwise than by moves of these."""
+
+    def differs(name: str) -> bool:
+        mine, its = model.parameters.get(name), mirror.parameters.get(name)
+        return mine is not None and name not in seen and not (its is not None and np.array_equal(mine, its))
+
+    for node, other in zip(model.nodes, mirror.nodes, strict=False):
+        if node.inputs != other.inputs or repr(node.op) != repr(other.op) or any(map(differs, node.inputs)):
+            return node
+    return None if len(model.nodes) == len(mirror.nodes) else model.nodes[-1]
+
+
+def _check_parametrizations(names: Iterable[str], trained: Container[str]) -> None:
+    """Refuse spectral_norm, whose vectors follow the steps in PyTorch."""
+    for name in names:
+        place, vector, rest = f".{name}".rpartition("._u")
+        if not vector or rest or ".parametrizations." not in place:
+            continue
+        weight = place.rpartition(".")[0]
+        if f"{weight}.original"[1:] in trained:
+            part = weight.partition(".parametrizations.")[0][1:] or "the module"
+            raise OptionError(
+                f"{part} has its weights divided by a norm that follows the steps, as spectral_norm does: call "
+                f"torch.nn.utils.parametrize.remove_parametrizations on it, or freeze them (freeze=['{weight[1:]}.*'])"
+            )
 
 
 def _check_inputs(model: Graph) -> None:
@@ -193,10 +252,26 @@ class _Stacking:
         every: dict[str, Array],
         seen: dict[str, View | Part],
         left_out: Node | None = None,
+        computed: Computed | None = None,
     ) -> None:
         self.build, self.model, self.every, self.seen, self.left_out = build, model, every, seen, left_out
         self.variables: dict[str, Value] = {}
+        self.of_tensors, self.computed = computed, dict[str, Value]()
         self.known: dict[str, Value] = {}
+
+    def _computed(self, of: Computed) -> dict[str, Value]:
+        """What is computed of tensors alone."""
+        build, graph = self.build, of.graph
+        with build.samples(1):
+            known = {
+                name: build.reshape(self._variable(tensor), (1, *graph.values[name].shape))
+                for name, tensor in zip(graph.inputs, of.tensors, strict=True)
+            }
+            self._nodes(graph, known, lambda name: build.parameter(name, graph.parameters[name]))
+        values = (known[name] for name in graph.outputs)
+        return {
+            name: build.reshape(value, value.shape[1:] or (1,)) for name, value in zip(of.names, values, strict=True)
+        }
 
     def run(self) -> Value:
         build, model = self.build, self.model
@@ -207,35 +282,50 @@ class _Stacking:
             if classes is not None:
                 build.graph.classes[name] = classes if len(classes) == 1 else classes * build.count
         build.graph.truths.update(model.truths)
-        for node in model.nodes:
-            if node is self.left_out:
-                self.known[node.output] = self._operand(node.inputs[0])
-                continue
-            with build.at(node.name, node.source_op, node.output):
-                inputs = [self._operand(name) for name in node.inputs]
-                result = node.op.stacked(build, *inputs)
-                due = model.values[node.output]
-                if result.shape != (build.count, *due.shape):
-                    raise build.unsupported(f"{node.op.label} has no form for minibatches", "replace it")
-                if due.dtype is not result.dtype:
-                    result = build.graph.add_value(replace(result, dtype=due.dtype))
-                self.known[node.output] = result
+        if self.of_tensors is not None:
+            self.computed = self._computed(self.of_tensors)
+        self._nodes(model, self.known, self._parameter)
         names = {value.name: name for name, value in self.known.items()}
         build.running = [replace(running, name=names[running.parameter]) for running in build.running]
         return self.known[model.outputs[0]]
 
-    def _operand(self, name: str) -> Value:
-        if name in self.known:
-            return self.known[name]
+    def _nodes(self, graph: Graph, known: dict[str, Value], parameter: Callable[[str], Value]) -> None:
+        """The nodes of a network; what they read is known, or a parameter."""
+        build = self.build
+
+        def operand(name: str) -> Value:
+            if name not in known:
+                known[name] = parameter(name)
+            return known[name]
+
+        for node in graph.nodes:
+            if node is self.left_out:
+                known[node.output] = operand(node.inputs[0])
+                continue
+            with build.at(node.name, node.source_op, node.output):
+                inputs = [operand(name) for name in node.inputs]
+                none = build.unsupported(f"{node.op.label} has no form for minibatches", "replace it")
+                try:
+                    result = node.op.stacked(build, *inputs)
+                except UnsupportedError as error:
+                    raise (none if type(node.op).stacked is Op.stacked else error) from None
+                due = graph.values[node.output]
+                if result.shape != (build.count, *due.shape):
+                    raise none
+                if due.dtype is not result.dtype:
+                    result = build.graph.add_value(replace(result, dtype=due.dtype))
+                known[node.output] = result
+
+    def _parameter(self, name: str) -> Value:
         view = self.seen.get(name)
         if view is None:
-            self.known[name] = self.build.parameter(name, self.model.parameters[name])
-        else:
-            with self.build.at(view.tensor, "Parameter", view.tensor):
-                self.known[name] = view.of(self.build, self._variable(view.tensor))
-        return self.known[name]
+            return self.build.parameter(name, self.model.parameters[name])
+        with self.build.at(view.tensor, "Parameter", view.tensor):
+            return view.of(self.build, self._variable(view.tensor))
 
     def _variable(self, name: str) -> Value:
+        if name in self.computed:
+            return self.computed[name]
         if name not in self.variables:
             initial = self.every[name]
             value = self.variables[name] = self.build.variable(name, initial, initial.shape)
@@ -247,18 +337,18 @@ def _stepped(
     build: Builder, stacked: _Stacking, optimizer: Optimizer, loss: Loss, gradients: dict[str, Value]
 ) -> tuple[list[Next], list[tuple[str, Array, Next]]]:
     """What is carried to the next step."""
+    for name, value in stacked.variables.items():
+        if value.name not in gradients:
+            raise OptionError(f"'{name}' has no bearing on the loss: freeze it")
     with build.at("optimizer", type(optimizer).__name__, "optimizer"):
         shared = optimizer.prepare(build)
-        found = {name: gradients[value.name] for name, value in stacked.variables.items() if value.name in gradients}
+        found = {name: gradients[value.name] for name, value in stacked.variables.items()}
         found = optimizer.limited(build, found, loss.mean)
     nexts, trained = list(shared.nexts), []
     for name, value in stacked.variables.items():
-        gradient = found.get(name)
-        if gradient is None:
-            raise OptionError(f"'{name}' has no bearing on the loss: freeze it")
         change = build.graph.values[build.producers[value.name].inputs[1]]
         with build.at(name, type(optimizer).__name__, name):
-            made = optimizer.step(build, Variable(name, value, change, gradient, loss.mean), shared)
+            made = optimizer.step(build, Variable(name, value, change, found[name], loss.mean), shared)
         nexts += made
         trained.append((name, stacked.every[name], made[-1]))
     for running in build.running:
