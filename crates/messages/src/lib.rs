@@ -29,7 +29,7 @@ pub use status::{
 };
 
 /// Version of these messages, and of what the protocols exchange. Both sides must speak the same.
-pub const WIRE_VERSION: u32 = 25;
+pub const WIRE_VERSION: u32 = 26;
 
 /// Why a session ends of which a party is stopped, in that party's words: it may come back.
 pub const STOPPED: &str = "was stopped by its operator";

@@ -23,7 +23,7 @@ use crate::offers::Refusal;
 use crate::turns::{Draw, Overtaken, Turns};
 
 pub(crate) const FOLDER: &str = "stored-runs";
-pub(crate) const KIND: Kind = *b"runs-v8 ";
+pub(crate) const KIND: Kind = *b"runs-v9 ";
 
 /// Everything that a run's messages and randomness depend on, the same at all roles; a run serves nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,12 +2,12 @@
 
 use covey_protocols::api::Result;
 use covey_protocols::{
-    Bias, BiasOf, Comparison, Epilogue, Geometry, Placement, Protocol, ProtocolError, Shaped, Term, Truncation,
+    Bias, BiasOf, Comparison, Epilogue, Geometry, Layer, Placement, Protocol, ProtocolError, Shaped, Term, Truncation,
     WeightSource,
 };
 
 use crate::operator::operand_of;
-use crate::{Arguments, Operand, Value, Visibility};
+use crate::{Arguments, Operand, Shared, Value, Visibility};
 
 /// x, weight and the optional bias of a linear layer.
 pub(crate) fn operands<'a>(
@@ -84,6 +84,20 @@ pub(crate) fn run<P: Protocol + ?Sized>(
     layer(protocol, &x, weight, bias, after)
 }
 
+/// Runs several layers on their arguments, all with a shift behind them, in one gate where the protocol can do that.
+pub fn run_parallel<P: Protocol + ?Sized>(protocol: &mut P, layers: &[Arguments<P>]) -> Result<Vec<Shared<P>>> {
+    let xs = layers.iter().map(|layer| layer.share(protocol, 0)).collect::<Result<Vec<_>>>()?;
+    let mut maps = Vec::with_capacity(layers.len());
+    for (arguments, x) in layers.iter().zip(&xs) {
+        let (Some(weight), Some(truncation)) = (arguments.weight, arguments.truncate) else {
+            return Err(ProtocolError::Internal("the operands of parallel layers"));
+        };
+        let bias = if arguments.operands.len() > 2 { Some(to_bias(arguments.operand(2)?)) } else { None };
+        maps.push(Layer { map: Term { x: &**x, weight, bias }, truncation, relu: arguments.relu });
+    }
+    Ok(protocol.parallel_layers(&maps)?.into_iter().map(Shared::Integers).collect())
+}
+
 /// A computed operand `[1,..]` as the weight of its sample.
 fn of_the_sample<P: Protocol + ?Sized>(protocol: &mut P, operand: Operand<P>) -> Result<P::Arith> {
     match (operand, operand.shape()) {
@@ -139,6 +153,20 @@ fn to_bias<'a, P: Protocol + ?Sized>(operand: Operand<'a, P>) -> BiasOf<'a, P> {
         Operand::Secret(bias) => Bias::Shared(bias),
         Operand::Public(bias) => Bias::Public(bias),
     }
+}
+
+/// Whether a layer can be one of several in a gate. Its weight is secret and comes with the model; its images have no leading dimension but
+/// the batch.
+pub fn may_run_parallel(inputs: &[&Value], geometry: impl FnOnce(&[usize], &[usize]) -> Result<Geometry>) -> bool {
+    let [x, weight, ..] = inputs else { return false };
+    let comes_with_model = inputs.iter().skip(1).all(|operand| operand.is_weight());
+    let shape = x.full_shape(1);
+    let ranked = match geometry(&shape, &weight.shape) {
+        Ok(Geometry::Conv2d(_)) => shape.len() == 4,
+        Ok(Geometry::Dense { .. }) => true,
+        Err(_) => false,
+    };
+    comes_with_model && ranked && weight.visibility == Visibility::Secret
 }
 
 /// Whether the sum of both layers can be computed at once: weights that come with the model, multiplying images or rows of alike shape.

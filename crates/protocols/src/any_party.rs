@@ -11,8 +11,9 @@ use covey_ring::{Ring, Tensor, Word};
 use zeroize::Zeroizing;
 
 use crate::api::{
-    Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Linear, Local, MatmulShape, Maximum, NonLinear,
-    Phase, Placement, Result, Session, Shaped, Table, Term, TermOf, Truncation, WeightOf, WeightSource,
+    Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Layer, LayerOf, Linear, Local, MatmulShape,
+    Maximum, NonLinear, Phase, Placement, Result, Session, Shaped, Table, Term, TermOf, Truncation, WeightOf,
+    WeightSource,
 };
 use crate::clip::{Clipped, Ends};
 use crate::cost::{CostModel, Gate, OtCount};
@@ -256,6 +257,10 @@ fn source<P: Served>(source: WeightSource<'_, AnyShare, AnyStoredShare, P::Word>
     }
 }
 
+fn known_term<'a, P: Served>(&Term { x, weight, bias }: &TermOf<'a, Erased<P>>) -> TermOf<'a, P> {
+    Term { x: x.known(), weight: known(&*weight.0), bias: bias.map(known_bias::<P>) }
+}
+
 fn known_bias<P: Served>(bias: BiasOf<'_, Erased<P>>) -> BiasOf<'_, P> {
     match bias {
         Bias::Shared(x) => Bias::Shared(x.known()),
@@ -321,15 +326,20 @@ impl<P: Served> NonLinear for Erased<P> {
         truncation: Truncation,
         relu: Option<Comparison>,
     ) -> Result<AnyShare> {
-        let terms: Vec<TermOf<P>> = terms
-            .iter()
-            .map(|&Term { x, weight, bias }| Term {
-                x: x.known(),
-                weight: known(&*weight.0),
-                bias: bias.map(known_bias::<P>),
-            })
-            .collect();
+        let terms: Vec<TermOf<P>> = terms.iter().map(known_term::<P>).collect();
         self.0.linear_sum(&terms, truncation, relu).map(AnyShare::new)
+    }
+
+    fn joins_layers(&self) -> bool {
+        self.0.joins_layers()
+    }
+
+    fn parallel_layers(&mut self, layers: &[LayerOf<Self>]) -> Result<Vec<AnyShare>> {
+        let mut known: Vec<LayerOf<P>> = Vec::with_capacity(layers.len());
+        for &Layer { ref map, truncation, relu } in layers {
+            known.push(Layer { map: known_term::<P>(map), truncation, relu });
+        }
+        Ok(self.0.parallel_layers(&known)?.into_iter().map(AnyShare::new).collect())
     }
 
     fn mul_to_nearest(&mut self, x: &AnyShare, y: &AnyShare, truncation: Truncation) -> Result<AnyShare> {

@@ -3,8 +3,8 @@
 use covey_ring::Tensor;
 
 use crate::api::{
-    Comparison, Epilogue, Local, Maximum, NonLinear, ProtocolError, Result, Rounding, Shaped, Table, Term, TermOf,
-    Truncation,
+    Comparison, Epilogue, Layer, LayerOf, Local, Maximum, NonLinear, ProtocolError, Result, Rounding, Shaped, Table,
+    Term, TermOf, Truncation,
 };
 use crate::clip::{Clipped, Ends};
 use crate::cost::{Cost, Gate};
@@ -42,6 +42,14 @@ pub(crate) fn linear_sum<P: NonLinear + ?Sized>(
         Some(comparison) => protocol.truncate_relu(&sum, truncation, comparison),
         None => protocol.truncate(&sum, truncation),
     }
+}
+
+/// Linear maps with what follows each, one after the other.
+pub(crate) fn one_by_one<P: NonLinear + ?Sized>(protocol: &mut P, layers: &[LayerOf<P>]) -> Result<Vec<P::Arith>> {
+    let one = |&Layer { map: Term { x, weight, bias }, truncation, relu }: &LayerOf<P>| {
+        protocol.linear(x, weight, &Epilogue { bias, truncate: Some(truncation), residual: None, relu })
+    };
+    layers.iter().map(one).collect()
 }
 
 /// max(x, 0) by a comparison and a selection.

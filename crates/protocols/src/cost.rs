@@ -402,19 +402,23 @@ impl Cost {
         cost
     }
 
-    /// The cost of tiles of these lengths one after the other, up to `window` of them in flight.
-    pub fn of_tiles(lens: impl IntoIterator<Item = usize>, window: usize, layout: impl Fn(usize) -> Layout) -> Self {
-        let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
-        let (mut tiles, mut first, mut last) = (0, 0, 0);
-        for len in lens {
-            *counts.entry(len).or_default() += 1;
-            first = if tiles == 0 { len } else { first };
-            (tiles, last) = (tiles + 1, len);
+    /// The cost of tiles of these kinds, such as lengths, one after the other, up to `window` of them in flight. All but perhaps the last
+    /// take the same number of rounds.
+    pub fn of_tiles<K: Copy + Ord>(
+        kinds: impl IntoIterator<Item = K>,
+        window: usize,
+        layout: impl Fn(K) -> Layout,
+    ) -> Self {
+        let mut counts: BTreeMap<K, u64> = BTreeMap::new();
+        let (mut tiles, mut ends) = (0, None);
+        for kind in kinds {
+            *counts.entry(kind).or_default() += 1;
+            (tiles, ends) = (tiles + 1, Some((ends.map_or(kind, |(first, _)| first), kind)));
         }
         let mut cost = Cost::default();
-        counts.iter().for_each(|(&len, &copies)| cost += &Cost::of(&layout(len), copies));
-        let rounds = |len: usize| if tiles == 0 { 0 } else { layout(len).rounds() };
-        cost.rounds = cadence::rounds(tiles, window, rounds(first), rounds(last)) as u64;
+        counts.iter().for_each(|(&kind, &copies)| cost += &Cost::of(&layout(kind), copies));
+        let [first, last] = ends.map_or([0; 2], |(first, last)| [first, last].map(|kind| layout(kind).rounds()));
+        cost.rounds = cadence::rounds(tiles, window, first, last) as u64;
         cost
     }
 
@@ -470,10 +474,14 @@ pub struct CostModel {
     pub narrowing_pays: fn(u32, usize, usize, Ring, &Options) -> bool,
     /// [`Costs::joins_maxima`].
     pub joins_maxima: fn(&Options) -> bool,
+    /// [`Costs::joins_layers`].
+    pub joins_layers: fn(&Options) -> bool,
     /// [`Costs::fuses_table`].
     pub fuses_table: fn(&TableShape, Ring, &Options) -> bool,
     /// [`Costs::plan`].
     pub plan: fn(&Gate, Ring, &Options) -> Cost,
+    /// [`Costs::plan_parallel`].
+    pub plan_parallel: fn(&[Gate], Ring, &Options) -> Cost,
     /// [`Costs::plan_material`].
     pub plan_material: fn(&Cost, Ring, &Options) -> Cost,
     /// [`Costs::stock_memory`].
@@ -497,8 +505,10 @@ impl CostModel {
             narrows: P::narrows,
             narrowing_pays: P::narrowing_pays,
             joins_maxima: P::joins_maxima,
+            joins_layers: P::joins_layers,
             fuses_table: P::fuses_table,
             plan: P::plan,
+            plan_parallel: P::plan_parallel,
             plan_material: P::plan_material,
             stock_memory: P::stock_memory,
             memory: P::memory,

@@ -52,8 +52,8 @@ pub const TAMPERING: bool = cfg!(debug_assertions);
 pub use covey_kernels::{device, filled_rows, threads};
 
 pub use api::{
-    Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Linear, LinearMethod,
-    Local, MatmulShape, Maximum, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines, Placement, Protocol,
-    ProtocolError, Roles, Rounding, Session, Shaped, SourcedMap, Table, TableShape, Term, TermOf, Truncation,
-    UnknownLinearMethod, UnknownRoles, WeightKind, WeightOf, WeightSource,
+    Bias, BiasOf, Checked, Comparison, Costs, Epilogue, EpilogueOf, Extended, Geometry, LANES, Layer, LayerOf, Linear,
+    LinearMethod, Local, MatmulShape, Maximum, NetworkProfile, NonLinear, Options, PARTIES, Phase, Pipelines,
+    Placement, Protocol, ProtocolError, Roles, Rounding, Session, Shaped, SourcedMap, Table, TableShape, Term, TermOf,
+    Truncation, UnknownLinearMethod, UnknownRoles, WeightKind, WeightOf, WeightSource,
 };

@@ -1,15 +1,18 @@
 //! What the linear maps of all protocols have in common: sizes, and what may follow them.
 
 use covey_kernels::threads::fill_rows;
-use covey_kernels::{LinearWeight, Part, Running, elementwise};
-use covey_ring::{Tensor, Word};
+use covey_kernels::{Chunk, LinearWeight, Part, Running, elementwise};
+use covey_ring::{Ring, Tensor, Word};
 
 use crate::api::{
-    Bias, BiasOf, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, NonLinear, Placement, ProtocolError, Result,
-    Shaped, SourcedMap, TermOf, Truncation, WeightKind, WeightSource,
+    Bias, BiasOf, Comparison, Epilogue, EpilogueOf, Geometry, Layer, LayerOf, Linear, MatmulShape, NonLinear, Options,
+    Placement, ProtocolError, Result, Shaped, SourcedMap, Term, TermOf, Truncation, WeightKind, WeightSource,
 };
 use crate::components::{Additive, Components};
 use crate::composed;
+use crate::cost::Gate;
+use crate::masked::ending::{Ended, Form, in_gates};
+use crate::masked::pieces::chunks;
 use crate::masked::select as loops;
 
 /// Which of several maps of one output shape a gate is cut into pieces by that opens their sum; none where no gate does that. It follows
@@ -175,6 +178,66 @@ pub(crate) fn sum_of_maps<P: NonLinear + ?Sized>(
     match leading(&maps, batch) {
         None => composed::linear_sum(protocol, terms, truncation, relu),
         Some(leading) => sum(protocol, leading, &Epilogue { truncate: Some(truncation), relu, ..Epilogue::default() }),
+    }
+}
+
+/// A sum of maps of one output shape, cut as the one at `leading` is, and what follows it.
+pub(crate) struct MapSum<'a, P: Linear> {
+    pub terms: &'a [TermOf<'a, P>],
+    pub leading: usize,
+    pub epilogue: EpilogueOf<'a, P>,
+}
+
+impl<'a, P: Linear> MapSum<'a, P> {
+    /// One layer.
+    pub fn of_layer(layer: &'a LayerOf<'a, P>) -> Self {
+        let Layer { map, truncation, relu } = layer;
+        let epilogue = Epilogue { truncate: Some(*truncation), relu: *relu, ..Epilogue::default() };
+        MapSum { terms: std::slice::from_ref(map), leading: 0, epilogue }
+    }
+
+    /// The map that it is cut as.
+    pub fn leading(&self) -> &'a TermOf<'a, P> {
+        &self.terms[self.leading]
+    }
+}
+
+/// A layer as a gate.
+pub(crate) fn gate_of<P: Linear>((geometry, weight): SourcedMap, layer: &LayerOf<P>) -> Result<Gate> {
+    let &Layer { map: Term { x, bias, .. }, truncation, relu } = layer;
+    let applied = Epilogue::<P::Arith, P::Word> { bias, ..Epilogue::default() }.applied(&geometry, x)?;
+    let truncate = Some(truncation);
+    Ok(Gate::Linear { geometry, other_inputs: 0, batch: applied.batch, weight, truncate, relu })
+}
+
+/// Layers with secret weights in as many gates as they have forms, each by `run`; one by one where a weight is public.
+pub(crate) fn in_forms<P: NonLinear>(
+    protocol: &mut P,
+    layers: &[LayerOf<P>],
+    options: &Options,
+    map_of: impl Fn(&P::Weight) -> SourcedMap,
+    form_of: impl Fn(&Gate, Ring, &Options) -> Form,
+    run: impl Fn(&mut P, &[MapSum<P>]) -> Result<Vec<P::Arith>>,
+) -> Result<Vec<P::Arith>> {
+    if layers.iter().any(|layer| map_of(layer.map.weight).1 == WeightKind::Public) {
+        return composed::one_by_one(protocol, layers);
+    }
+    let form =
+        |layer: &LayerOf<P>| Ok(form_of(&gate_of::<P>(map_of(layer.map.weight), layer)?, protocol.ring(), options));
+    let forms = layers.iter().map(form).collect::<Result<Vec<_>>>()?;
+    in_gates(&forms, options, |gate| {
+        let sums: Vec<_> = gate.iter().map(|&number| MapSum::of_layer(&layers[number])).collect();
+        run(protocol, &sums)
+    })
+}
+
+/// The pieces of a layer's output, and what follows it.
+pub(crate) fn ended(layer: &Gate) -> Ended {
+    match layer {
+        Gate::Linear { geometry, batch, truncate, relu, .. } => {
+            (chunks(geometry, *batch).iter().map(Chunk::len).collect(), (*truncate, *relu))
+        }
+        _ => (Vec::new(), (None, None)),
     }
 }
 

@@ -10,7 +10,7 @@ use covey_transport::Endpoint;
 
 use crate::api::{Costs, Options, Phase, ProtocolError, Result, Truncation};
 use crate::machine::Machine;
-use crate::masked::pieces::{Feed, PieceTile, Pieces};
+use crate::masked::pieces::{Feed, PieceTile, Pieces, assembled, place_all};
 use crate::offline::Runs;
 use crate::randomness::{DrawPosition, Generators, SessionKeys};
 use crate::scheduler::Scheduler;
@@ -276,7 +276,7 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         let range = |index: usize| index * tile..len.min((index + 1) * tile);
         let makers = (0..len.div_ceil(tile)).map(|index| {
             let (range, site) = (range(index), site(index, range(index).len()));
-            (range.len(), move || machine(site, range))
+            ((0, range.len()), move || machine(site, range))
         });
         let place = |index, output| place(range(index), output);
         self.scheduler.run_made(makers, place, |index, left| done(range(index), left))
@@ -315,27 +315,26 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         outputs.into_iter().collect::<Option<_>>().ok_or(ProtocolError::Internal("the tiles of a gate"))
     }
 
-    /// Runs a gate over the pieces of a tensor of `shape`, which yields `N` tensors of it, as [`Party::tensors`]. A piece is computed when its
-    /// first tile's turn comes; `beside` then says what else its tile starts from. Each tile is named by the number of its piece and its
-    /// range there. None where this party rests.
+    /// Runs a gate over tensors in pieces, which yields `N` tensors of each, as [`Party::tensors`]. A piece is computed when its first tile's
+    /// turn comes; `beside` then says what else its tile starts from. Each tile is named by the number of its piece and its range there, and
+    /// its machine is told the number of its tensor. None where this party rests.
     pub fn each_piece<M: Machine, B: Send, T: Send, const N: usize>(
         &mut self,
-        shape: &[usize],
         pieces: Pieces<'_, W>,
         beside: impl FnMut(&PieceTile) -> B,
-        machine: impl Fn(Site<R>, Buffer<W>, B) -> M + Sync,
+        machine: impl Fn(Site<R>, usize, Buffer<W>, B) -> M + Sync,
         parts: impl Fn(M::Output) -> ([Buffer<W>; N], T) + Sync,
         mut done: impl FnMut(usize, &PieceTile, T) + Send,
-    ) -> Result<Option<[Tensor<W>; N]>> {
+    ) -> Result<Option<Vec<[Tensor<W>; N]>>> {
         let site = self.sites()?;
         if self.rests() {
             return Ok(None);
         }
         let (tile, computes) = (self.options.tile, self.computes());
-        let (tiles, tensors) = (pieces.tiles(tile), std::array::from_fn(|_| pieces.assembly(tile)));
+        let (tiles, tensors) = (pieces.tiles(tile), pieces.assemblies(tile));
         let place = |index: usize, output| {
-            let ((piece, range), (parts, left)) = (&tiles[index], parts(output));
-            place_all(&tensors, *piece, range.clone(), parts, computes);
+            let (parts, left) = parts(output);
+            tensors.place(&tiles[index], parts, computes);
             left
         };
         let done = |index: usize, left| done(index, &tiles[index], left);
@@ -348,7 +347,7 @@ impl<W: Word, R: PartyRole> Party<W, R> {
                 self.each_made(site, &tiles, feed, beside, machine, place, done)
             })?,
         }
-        assembled(tensors, shape).map(Some)
+        tensors.finish().map(Some)
     }
 
     #[allow(clippy::too_many_arguments)] // Those of the function above.
@@ -358,40 +357,18 @@ impl<W: Word, R: PartyRole> Party<W, R> {
         tiles: &[PieceTile],
         mut feed: Feed<'_, '_, W>,
         mut beside: impl FnMut(&PieceTile) -> B,
-        machine: impl Fn(Site<R>, Buffer<W>, B) -> M + Sync,
+        machine: impl Fn(Site<R>, usize, Buffer<W>, B) -> M + Sync,
         place: impl Fn(usize, M::Output) -> T + Sync,
         done: impl FnMut(usize, T) + Send,
     ) -> Result<()> {
         let machine = &machine;
         let makers = tiles.iter().enumerate().map(|(index, tile)| {
-            let (piece, range) = (feed.piece(tile.0), tile.1.clone());
+            let (tensor, piece, range) = (tile.tensor, feed.piece(tile.piece), tile.range.clone());
             let (site, beside) = (site(index, range.len()), beside(tile));
-            (range.len(), move || machine(site, Buffer::copy_of(&piece[range]), beside))
+            ((tensor, range.len()), move || machine(site, tensor, Buffer::copy_of(&piece[range]), beside))
         });
         self.scheduler.run_made(makers, place, done)
     }
-}
-
-/// Puts the parts of a tile's output in place. A party that computes nothing in this phase may lack some.
-fn place_all<W: Word, const N: usize>(
-    tensors: &[Assembly<W>; N],
-    piece: usize,
-    range: Range<usize>,
-    parts: [Buffer<W>; N],
-    computes: bool,
-) {
-    for (tensor, part) in tensors.iter().zip(parts) {
-        let part = if part.is_empty() && !computes { Buffer::zeros(range.len()) } else { part };
-        tensor.place(piece, range.start, &part);
-    }
-}
-
-/// The tensors of a gate that is over.
-fn assembled<W: Word, const N: usize>(tensors: [Assembly<W>; N], shape: &[usize]) -> Result<[Tensor<W>; N]> {
-    let missing = ProtocolError::Internal("the tiles of a gate");
-    let whole: Vec<_> =
-        tensors.into_iter().filter_map(Assembly::finish).map(|words| Tensor::new(shape, words)).collect();
-    whole.try_into().map_err(|_| missing)
 }
 
 impl<W: Word, R: PartyRole> KeptRuns for Party<W, R> {

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use covey_ring::{BitTensor, Ring};
 use covey_transport::{Meter, Phase as StepKind};
 
-use crate::api::{Comparison, Epilogue, EpilogueOf, Geometry, Options, ProtocolError, Result, Shaped, WeightKind};
+use crate::api::{
+    Comparison, Epilogue, EpilogueOf, Geometry, Layer, LayerOf, Options, ProtocolError, Result, Shaped, Term,
+    WeightKind,
+};
 use crate::cost::{CHECK, Cost, CostModel, Gate, OtCount, WEIGHTS};
+use crate::linear_map::gate_of;
 use crate::memory::{Dealt, Held, Ledger, Moments, Room, Token};
 
 /// Runs any code written on [`Protocol`] without data and adds up what every gate it asks for costs, by node.
@@ -161,12 +165,17 @@ impl Planner {
 
     /// An operand of a product, opened where the protocol does that apart.
     fn operand(&mut self, x: &PlannedTensor) -> Option<PlannedTensor> {
-        if x.opened || !(self.model.opens_operands)(&self.options) {
-            return None;
+        self.operands([x].into_iter()).pop()
+    }
+
+    /// Operands of several products at once, opened in one gate where the protocol does that apart.
+    fn operands<'a>(&mut self, xs: impl Iterator<Item = &'a PlannedTensor>) -> Vec<PlannedTensor> {
+        let opens = (self.model.opens_operands)(&self.options);
+        let opened: Vec<_> = xs.filter(|x| opens && !x.opened).map(|x| self.form(&x.shape, true)).collect();
+        if !opened.is_empty() {
+            self.charge(Gate::Opening { count: opened.iter().map(PlannedTensor::count).sum() });
         }
-        let opened = self.form(&x.shape, true);
-        self.charge(Gate::Opening { count: x.count() });
-        Some(opened)
+        opened
     }
 
     fn bits(&self, len: usize, planes: usize) -> PlannedBits {
@@ -207,9 +216,28 @@ impl Planner {
         Ok(out)
     }
 
+    /// Layers with secret weights, in as many gates as they have forms.
+    fn layers(&mut self, layers: &[LayerOf<Self>]) -> Result<Vec<PlannedTensor>> {
+        let gate = |layer: &LayerOf<Self>| gate_of::<Self>((layer.map.weight.geometry, layer.map.weight.kind), layer);
+        let gates = layers.iter().map(gate).collect::<Result<Vec<_>>>()?;
+        let _operands = self.operands(layers.iter().map(|layer| layer.map.x));
+        let mut results = Vec::with_capacity(layers.len());
+        for &Layer { map: Term { x, weight, .. }, .. } in layers {
+            let applied = Epilogue::<PlannedTensor, u64>::default().applied(&weight.geometry, x)?;
+            results.push(self.tensor(&applied.shape));
+        }
+        self.add_up((self.model.plan_parallel)(&gates, self.ring, &self.options), &gates);
+        Ok(results)
+    }
+
     /// Adds up a gate. Its result is held by then.
     fn charge(&mut self, gate: Gate) {
         let cost = (self.model.plan)(&gate, self.ring, &self.options);
+        self.add_up(cost, &[gate]);
+    }
+
+    /// Adds up the cost of gates that run at once.
+    fn add_up(&mut self, cost: Cost, gates: &[Gate]) {
         for (stock, (used, more)) in
             self.stock.iter_mut().zip(self.used.by_sender.into_iter().zip(cost.ot_count.by_sender))
         {
@@ -220,7 +248,7 @@ impl Planner {
             }
         }
         self.used += cost.ot_count;
-        drop(self.hold(Held::Gate(&gate)));
+        drop(gates.iter().map(|gate| self.hold(Held::Gate(gate))).collect::<Vec<_>>());
         let offline = cost.links.iter().filter(|((kind, ..), _)| *kind == StepKind::Offline);
         let dealt = offline.map(|(&(_, from, to), traffic)| (from, to, traffic.bytes + traffic.messages * MESSAGE));
         let dealt: Vec<Dealt> = dealt.collect();

@@ -238,11 +238,11 @@ impl Scheduler {
         self.run_tiles(count, &mut tiles)
     }
 
-    /// [`Scheduler::run_each`] of machines that are made on the threads that compute, from the length of a tile and what makes its
-    /// machine; all of one length have one layout. `place` takes a machine's output there, and `done` what that returns.
+    /// [`Scheduler::run_each`] of machines that are made on the threads that compute, from a tile's tensor and length and what makes its
+    /// machine; all of one tensor and length have one layout. `place` takes a machine's output there, and `done` what that returns.
     pub fn run_made<M, Make, T: Send>(
         &mut self,
-        makers: impl ExactSizeIterator<Item = (usize, Make)>,
+        makers: impl ExactSizeIterator<Item = ((usize, usize), Make)>,
         place: impl Fn(usize, M::Output) -> T + Sync,
         done: impl FnMut(usize, T) + Send,
     ) -> Result<()>
@@ -252,13 +252,13 @@ impl Scheduler {
     {
         let (count, ends) = (makers.len(), Ends::new(place, done));
         // A gate's tiles have few lengths.
-        let mut layouts: Vec<(usize, Arc<Layout>)> = Vec::new();
-        let mut tiles = makers.enumerate().map(|(index, (len, make))| {
-            if let Some((_, layout)) = layouts.iter().find(|(known, _)| *known == len) {
+        let mut layouts: Vec<((usize, usize), Arc<Layout>)> = Vec::new();
+        let mut tiles = makers.enumerate().map(|(index, (kind, make))| {
+            if let Some((_, layout)) = layouts.iter().find(|(known, _)| *known == kind) {
                 return Ok(TileMachine::to_make(make, layout.clone(), index, &ends));
             }
             let planned: Planned = TileMachine::<_, Make, _, _, _>::running(make(), index, &ends);
-            layouts.push((len, planned.layout.clone()));
+            layouts.push((kind, planned.layout.clone()));
             Ok(planned)
         });
         self.run_tiles(count, &mut tiles)

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use covey_operators::{Argument, Arguments, Fusion, Operand, OtherLayer, Shared};
+use covey_operators::{Argument, Arguments, Fusion, Operand, OtherLayer, Shared, linear};
 use covey_program::{Kind, Program, Value, ValueId};
 use covey_protocols::cost::{CHECK, Cost, Gate, WEIGHTS};
 use covey_protocols::{Checked, Options, Phase, Placement, Protocol, ProtocolError, Shaped, WeightOf, WeightSource};
@@ -198,13 +198,14 @@ impl<P: Protocol + ?Sized> Executor<P> {
             observer.begins(step, index, steps.len());
             protocol.enter(step.node, &step.name);
             self.open_operands(protocol, step, &mut values).map_err(|error| error.at(&step.name))?;
-            let arguments = self.arguments(step, &values, batch, carried.runs())?;
-            let result = step.op.run(protocol, &arguments).map_err(|error| error.at(&step.name))?;
-            if !fits(&result, arguments.result, batch) {
-                return Err(ProtocolError::Internal("the shape of a step's result").into());
+            let results = self.results(protocol, step, &values, batch, carried.runs());
+            for (member, result) in step.members().zip(results.map_err(|error| error.at(&step.name))?) {
+                if !fits(&result, self.program.value(member.output), batch) {
+                    return Err(ProtocolError::Internal("the shape of a step's result").into());
+                }
+                observer.computed(member.output, &result).map_err(|error| error.at(&step.name))?;
+                values.insert(member.output, result);
             }
-            observer.computed(step.output, &result).map_err(|error| error.at(&step.name))?;
-            values.insert(step.output, result);
             for id in &step.last_uses {
                 values.remove(id);
             }
@@ -287,6 +288,22 @@ impl<P: Protocol + ?Sized> Executor<P> {
             values.extend(opened.map(|share| (id, Shared::Integers(share))));
         }
         Ok(())
+    }
+
+    /// What `step` and those computed at the same time come to.
+    fn results(
+        &self,
+        protocol: &mut P,
+        step: &Step,
+        values: &HashMap<ValueId, Shared<P>>,
+        batch: usize,
+        run: u64,
+    ) -> Result<Vec<Shared<P>>, ProtocolError> {
+        let arguments = step.members().map(|step| self.arguments(step, values, batch, run));
+        match &arguments.collect::<Result<Vec<_>, _>>()?[..] {
+            [arguments] => Ok(vec![step.op.run(protocol, arguments)?]),
+            layers => linear::run_parallel(protocol, layers),
+        }
     }
 
     /// What `step` computes on.
@@ -386,7 +403,8 @@ impl<P: Protocol + ?Sized> Preparation<P> {
         }
         // Gates have a time where a maximum of several is one of them.
         let maxima = protocol.time_of(&[]).is_some();
-        let fusions = Fusions { relu: costs.fuses_relu, maxima, layers: costs.joins_linear };
+        let parallel = protocol.joins_layers();
+        let fusions = Fusions { relu: costs.fuses_relu, maxima, layers: costs.joins_linear, parallel };
         let schedule = Schedule::new(&program, fusions);
         let missing = program.parameters().map(|(id, _)| id).collect();
         let (weights, resident) = (HashMap::new(), HashMap::new());

@@ -11,7 +11,7 @@ pub(crate) fn open_once(program: &Program, steps: &mut [Step]) {
     // What each value is a rearrangement of, and how many elements of it products multiply.
     let mut origins: Vec<usize> = (0..program.values().len()).collect();
     let mut multiplied = vec![0; origins.len()];
-    for step in &*steps {
+    for step in steps.iter().flat_map(Step::members) {
         if step.op.rearranges() {
             origins[step.output.index()] = origins[step.inputs[0].index()];
         }
@@ -21,12 +21,14 @@ pub(crate) fn open_once(program: &Program, steps: &mut [Step]) {
         }
     }
     for step in steps {
-        for &id in &step.inputs {
+        let mut opens = Vec::new();
+        for &id in step.members().flat_map(|step| &step.inputs) {
             let elements = std::mem::take(&mut multiplied[id.index()]);
             if elements > program.value(id).elements() {
-                step.opens.push(id);
+                opens.push(id);
             }
         }
+        step.opens = opens;
     }
 }
 

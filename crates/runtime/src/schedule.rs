@@ -8,6 +8,7 @@ use covey_protocols::clip::Clipped;
 use covey_protocols::{Comparison, Truncation};
 
 mod fusions;
+mod parallel;
 
 use fusions::{Readers, clipped_table, kept, rectified, residual, shift_to_nearest, summed_later};
 
@@ -16,7 +17,7 @@ pub const INPUTS: u32 = u32::MAX - 1;
 /// The node number under which outputs are opened.
 pub const OUTPUTS: u32 = u32::MAX - 2;
 
-/// What the executor runs at once: one node, a product with what follows it, or a table with its clips.
+/// What the executor runs at once: one node, a product with what follows it, several of those, or a table with its clips.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// Index of the (first) node in the program: the step's number in errors, meter and plan.
@@ -31,6 +32,8 @@ pub struct Step {
     pub inputs: Vec<ValueId>,
     /// The linear layer whose result is added to this one's, before the shift.
     pub other: Option<Box<Step>>,
+    /// Layers that are computed at the same time, each with its own node and result.
+    pub parallel: Vec<Step>,
     /// The shift fused into a product.
     pub truncate: Option<Truncation>,
     /// Whether half of what that shift leaves as one is added before it.
@@ -58,6 +61,8 @@ pub struct Fusions {
     pub maxima: bool,
     /// Linear layers whose results are added.
     pub layers: bool,
+    /// Linear layers that do not depend on each other.
+    pub parallel: bool,
 }
 
 /// The steps of a program, in order.
@@ -75,7 +80,8 @@ impl Schedule {
     /// A product takes in the shift that follows it, and a linear layer, where the protocol gains by it, the addition of a
     /// value that is there already and the ReLU after that. A table takes in the clips before it, and
     /// the addition of what the first of two clips gives. A maximum takes in a shift and the ReLU behind it, and the later of two linear
-    /// layers whose results are added the earlier one, where the protocol gains by it.
+    /// layers whose results are added the earlier one, where the protocol gains by it. So do linear layers that need nothing of each other:
+    /// the first takes in the others.
     pub fn new(program: &Program, fusions: Fusions) -> Self {
         let Fusions { relu: fuses_relu, maxima: joins_maxima, .. } = fusions;
         let readers = Readers::of(program);
@@ -160,6 +166,9 @@ impl Schedule {
             computed[step.output.index()] = true;
             steps.push(step);
         }
+        if fusions.parallel {
+            steps = parallel::put_together(program, steps);
+        }
         crate::factors::open_once(program, &mut steps);
         free_after_last_use(program, &mut steps);
         Schedule { steps }
@@ -169,14 +178,24 @@ impl Schedule {
 impl Step {
     /// The linear layers that it computes, if any: its own first.
     pub fn layers(&self) -> impl Iterator<Item = &Step> {
-        let own = (self.op.fusion() == Fusion::Linear).then_some(self);
-        own.into_iter().chain(self.other.as_deref())
+        let linear = |step: &&Step| step.op.fusion() == Fusion::Linear;
+        self.members().filter(linear).chain(self.other.as_deref())
+    }
+
+    /// The step itself and those that are computed at the same time.
+    pub fn members(&self) -> impl Iterator<Item = &Step> {
+        std::iter::once(self).chain(&self.parallel)
     }
 
     /// Every value it reads or computes.
     fn values(&self) -> Vec<ValueId> {
+        self.members().flat_map(|step| step.operands().chain([step.output])).collect()
+    }
+
+    /// Every value it reads, without those of steps that are computed at the same time.
+    fn operands(&self) -> impl Iterator<Item = ValueId> {
         let others = self.other.iter().flat_map(|other| &other.inputs);
-        self.inputs.iter().chain(others).chain(&self.residual).chain([&self.output]).copied().collect()
+        self.inputs.iter().chain(others).chain(&self.residual).copied()
     }
 
     /// Takes in `node`, which reads this step's result.
@@ -197,6 +216,7 @@ fn plain_step(index: usize, node: &Node) -> Step {
         op: node.op.clone(),
         inputs: node.inputs.clone(),
         other: None,
+        parallel: Vec::new(),
         truncate: None,
         to_nearest: false,
         residual: None,

@@ -55,8 +55,9 @@ pub struct Options {
     pub seed: u64,
     /// The longest real wait for a message; one that never comes becomes an error after it.
     pub timeout: Duration,
-    /// Whether a wait is over, too, as soon as every peer waits or has ended: then nothing can come, and how it ends depends on no clock.
-    /// Every peer must then use one endpoint from one thread.
+    /// Whether a wait is over, too, as soon as every peer waits on all its endpoints or has ended: then nothing can come, and how it ends
+    /// depends on no clock. Every endpoint must then have a thread of its own, and a peer must open all it will use before it waits on any,
+    /// or on the only one that it has open.
     pub at_rest: bool,
 }
 

@@ -9,7 +9,7 @@ use covey_operators::{
 };
 use covey_protocols::api::Result;
 use covey_protocols::clip::Ends;
-use covey_protocols::{Bias, Comparison, Rounding, Shaped, Term, Truncation};
+use covey_protocols::{Bias, Comparison, Layer, Rounding, Shaped, Term, Truncation};
 
 use super::{Suite, map};
 use crate::Complete;
@@ -32,6 +32,7 @@ impl Suite for Layers {
         self.convolutions(bench)?;
         self.stacked_convolution(bench)?;
         self.sums(bench)?;
+        self.parallel(bench)?;
         self.dense(bench)?;
         self.pools(bench)?;
         self.element_wise(bench)?;
@@ -169,6 +170,49 @@ impl Layers {
                         Term { x, weight, bias: biases[number] }
                     });
                     let z = bench.protocol.linear_sum(&terms, truncation, relu)?;
+                    bench.as_clear(&z)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Layers of several geometries at once, shifted differently, rectified or not, all weights secret or one public.
+    fn parallel<P: Complete>(&self, bench: &mut Bench<P>) -> Result<()> {
+        let conv = |x: [usize; 4], w: [usize; 4], groups: usize| -> Result<_> {
+            let window = window([w[2], w[3]], [1, 1], [w[2] / 2; 4], [1, 1]);
+            Ok((x.to_vec(), w.to_vec(), conv2d::conv2d_geometry(&x, &w, &window, groups)?))
+        };
+        let rows =
+            |x: [usize; 2], w: [usize; 2]| -> Result<_> { Ok((x.to_vec(), w.to_vec(), dense::dense_geometry(&w)?)) };
+        let maps = [
+            conv([2, 4, 6, 5], [5, 4, 3, 3], 1)?,
+            conv([2, 3, 6, 5], [70, 3, 1, 1], 1)?,
+            rows([3, 7], [7, 9])?,
+            conv([1, 4, 5, 5], [6, 2, 3, 3], 2)?,
+        ];
+        let truncation = Truncation { bound: 21, ..self.truncation() };
+        for public in [false, true] {
+            let mut layers = Vec::new();
+            for (number, (x_shape, w_shape, geometry)) in maps.iter().enumerate() {
+                let x = self.secret(bench, x_shape, &format!("parallel {number}"))?;
+                let weights = values(w_shape, 6, &format!("parallel weight {number}"));
+                let (shared, known) = (bench.input(0, w_shape, &weights)?, bench.tensor(w_shape, &weights));
+                let source = if public && number == 1 { Operand::Public(&known) } else { Operand::Secret(&shared) };
+                let weight = linear::prepare(bench.protocol, source, *geometry)?;
+                let channels = if w_shape.len() == 4 { w_shape[0] } else { w_shape[1] };
+                let biases = values(&[channels], 12, "bias");
+                layers.push((x, weight, bench.vector(0, &biases)?, bench.tensor(&[channels], &biases)));
+            }
+            for (count, relu) in [(4, None), (4, Some(Comparison::new(17, true))), (1, None)] {
+                bench.case(format!("{count} parallel layers, public {public}, {relu:?}"));
+                let mut parallel = Vec::new();
+                for (number, (x, weight, shared, known)) in layers.iter().take(count).enumerate() {
+                    let bias = [Some(Bias::Shared(shared)), Some(Bias::Public(known)), None][number % 3];
+                    let truncation = Truncation { bits: truncation.bits - number as u32 % 2, ..truncation };
+                    parallel.push(Layer { map: Term { x, weight, bias }, truncation, relu });
+                }
+                for z in bench.protocol.parallel_layers(&parallel)? {
                     bench.as_clear(&z)?;
                 }
             }

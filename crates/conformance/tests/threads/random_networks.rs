@@ -15,7 +15,7 @@ use covey_conformance::two_party::TwoPartyHarness;
 use covey_conformance::{Harness, Session, Threads, Transport, programs};
 use covey_program::{Program, ProgramBuilder, Rounding, ValueId, Window, op};
 use covey_protocols::served::Served;
-use covey_protocols::{Options, Phase};
+use covey_protocols::{NetworkProfile, Options, Phase};
 use covey_ring::Ring;
 
 /// SplitMix64.
@@ -102,7 +102,27 @@ const WIDE: Widths = Widths { inputs: [3, 16, 48, 64], layers: [16, 40, 64, 96, 
 /// For two parties, which need correlated OTs for every product.
 const NARROW: Widths = Widths { inputs: [1, 3, 8, 16], layers: [4, 8, 11, 16, 24], side: 12 };
 
-/// Layers by themselves and residual blocks with a shortcut, pools, and a dense layer.
+/// Layers of one input, some with a layer behind them, and their channels one after the other.
+fn branches(b: &mut ProgramBuilder, name: &str, x: Activation, widths: &Widths, random: &mut Random) -> Activation {
+    let mut ends = Vec::new();
+    for number in 0..2 + random.below(2) {
+        let mut end = x;
+        for depth in 0..1 + random.below(2) {
+            let name = format!("{name}.{number}.{depth}");
+            let shape = Shape { out: random.of(&widths.layers), kernel: random.of(&[1, 3]), stride: 1, groups: 1 };
+            // Shifted as far as the widest, so that they may be computed at once.
+            let bits = Shape { kernel: 3, ..shape }.bound(end) - BITS;
+            let long = conv(b, &name, end, shape, bits);
+            end = activated(b, &name, long, bits);
+        }
+        ends.push(end);
+    }
+    let value = b.node(name, op::Concat { axis: 1 }, &ends.iter().map(|end| end.value).collect::<Vec<_>>());
+    b.bound(value, BITS);
+    Activation { value, channels: ends.iter().map(|end| end.channels).sum(), ..x }
+}
+
+/// Layers by themselves, several at once, residual blocks with a shortcut, pools, and a dense layer.
 fn network(ring: Ring, widths: &Widths, random: &mut Random) -> Arc<Program> {
     let mut b = ProgramBuilder::new("random", ring);
     let (channels, side) = (random.of(&widths.inputs), 4 + random.below(widths.side - 3));
@@ -117,7 +137,10 @@ fn network(ring: Ring, widths: &Widths, random: &mut Random) -> Arc<Program> {
             _ => 1,
         };
         let shape = Shape { out, kernel: random.of(&[1, 3, 3, 5]), stride: random.of(&[1, 1, 2]), groups };
-        x = if random.below(3) == 0 {
+        let form = random.below(4);
+        x = if form == 0 {
+            branches(&mut b, &name, x, widths, random)
+        } else if form == 1 {
             let other = Shape { kernel: 1, groups: 1, ..shape };
             let bound = shape.bound(x).max(other.bound(x)) + 1;
             let long = conv(&mut b, &name, x, shape, bound - BITS);
@@ -161,7 +184,9 @@ impl<H: Harness> Setting<H> {
     fn new(ring: Ring, widths: &Widths, seed: u64, random: &mut Random) -> Self {
         let program = network(ring, widths, random);
         let (batch, threads) = (1 + random.below(12), 1 + random.below(20));
-        let options = Options { window: random.of(&[1, 7, 16, 16, 256]), ..Options::default() };
+        let far = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
+        let network = random.of(&[NetworkProfile::default(), far]);
+        let options = Options { window: random.of(&[1, 7, 16, 16, 256]), network, ..Options::default() };
         let runs: &[_] = random.of(&[&[(Phase::Joint, 1)][..], &[(Phase::Preprocess, 1), (Phase::Online, 1)]]);
         let guard = Threads::new(threads);
         let weights = programs::weights(&program).unwrap();

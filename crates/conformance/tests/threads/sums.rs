@@ -133,7 +133,8 @@ const RUNS: [(Phase, u64); 3] = [(Phase::Joint, 1), (Phase::Preprocess, 2), (Pha
 
 #[test]
 fn they_are_one_step_each() {
-    let schedule = Schedule::new(&branches(Ring::Pow2(32)), Fusions { relu: true, maxima: false, layers: true });
+    let schedule =
+        Schedule::new(&branches(Ring::Pow2(32)), Fusions { relu: true, maxima: false, layers: true, parallel: false });
     let names: Vec<&str> = schedule.steps().iter().map(|step| step.name.as_str()).collect();
     let others = ["tied.0+tied.1+tied", "tied.skip", "tied.relu", "known.0+known.1+known", "known.skip", "known.relu"];
     assert_eq!(names[..5], ["long+short+add+relu", "pool", "pool", "flat", "step+recur+next"]);

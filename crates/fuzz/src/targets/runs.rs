@@ -13,7 +13,7 @@ use super::{Run, Target, archive, line, stock};
 pub const RUNS: Target = Target { name: "runs", mutate: stock::mutate, run: Run::Here(run), seed, file: true };
 
 const FOLDER: &str = "stored-runs";
-const KIND: [u8; 8] = *b"runs-v8 ";
+const KIND: [u8; 8] = *b"runs-v9 ";
 const NAME: &str = "07070707070707070707070707070707";
 /// Messages of a run, and bytes of each.
 const MESSAGES: usize = 3;

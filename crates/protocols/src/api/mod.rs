@@ -11,8 +11,8 @@ mod traits;
 
 pub use error::{ProtocolError, Result};
 pub use operands::{
-    Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, MatmulShape, Maximum, Phase, Placement,
-    Rounding, SourcedMap, Term, TermOf, Truncation, WeightKind, WeightOf, WeightSource, ZERO,
+    Bias, BiasOf, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Layer, LayerOf, MatmulShape, Maximum, Phase,
+    Placement, Rounding, SourcedMap, Term, TermOf, Truncation, WeightKind, WeightOf, WeightSource, ZERO,
 };
 pub use options::{
     LANES, LinearMethod, NetworkProfile, Options, PARTIES, Pipelines, Roles, UnknownLinearMethod, UnknownRoles,

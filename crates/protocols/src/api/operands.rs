@@ -160,6 +160,19 @@ pub struct Term<'a, Arith, Weight, W> {
 /// A [`Term`] of protocol `P`.
 pub type TermOf<'a, P> = Term<'a, <P as Session>::Arith, <P as Linear>::Weight, <P as Session>::Word>;
 
+/// One of several linear maps that do not depend on each other, and what follows it.
+pub struct Layer<'a, Arith, Weight, W> {
+    /// The map.
+    pub map: Term<'a, Arith, Weight, W>,
+    /// The shift.
+    pub truncation: Truncation,
+    /// The ReLU.
+    pub relu: Option<Comparison>,
+}
+
+/// A [`Layer`] of protocol `P`.
+pub type LayerOf<'a, P> = Layer<'a, <P as Session>::Arith, <P as Linear>::Weight, <P as Session>::Word>;
+
 impl<Arith, W> Default for Epilogue<'_, Arith, W> {
     fn default() -> Self {
         Epilogue { bias: None, truncate: None, residual: None, relu: None }

@@ -3,8 +3,8 @@
 use covey_ring::{BitTensor, Ring, Tensor, Word};
 
 use super::{
-    Checked, Comparison, EpilogueOf, Geometry, MatmulShape, Maximum, Options, Phase, Placement, ProtocolError, Result,
-    SourcedMap, Table, TableShape, TermOf, Truncation, WeightOf,
+    Checked, Comparison, EpilogueOf, Geometry, LayerOf, MatmulShape, Maximum, Options, Phase, Placement, ProtocolError,
+    Result, SourcedMap, Table, TableShape, TermOf, Truncation, WeightOf,
 };
 use crate::clip::{Clipped, Ends};
 use crate::composed;
@@ -180,6 +180,18 @@ pub trait NonLinear: Linear {
         composed::linear_sum(self, terms, truncation, relu)
     }
 
+    /// Several linear maps, each with a shift and perhaps a ReLU behind it. A protocol may compute in one gate those whose gates are of one
+    /// form and take the same number of rounds.
+    fn parallel_layers(&mut self, layers: &[LayerOf<Self>]) -> Result<Vec<Self::Arith>> {
+        composed::one_by_one(self, layers)
+    }
+
+    /// Whether [`NonLinear::parallel_layers`] saves time where weights are secret: schedules then put layers together that do not depend on
+    /// each other.
+    fn joins_layers(&self) -> bool {
+        false
+    }
+
     /// floor(x · y / 2^bits + 1/2) by an exact shift; its bound is that of the product and half of 2^bits.
     fn mul_to_nearest(&mut self, x: &Self::Arith, y: &Self::Arith, truncation: Truncation) -> Result<Self::Arith> {
         composed::mul_to_nearest(self, x, y, truncation)
@@ -304,6 +316,11 @@ pub trait Costs: Session {
         false
     }
 
+    /// [`NonLinear::joins_layers`].
+    fn joins_layers(_options: &Options) -> bool {
+        false
+    }
+
     /// Whether [`NonLinear::table`] is a gate of its own for a table of these widths, [`Gate::Table`], rather than composed.
     fn fuses_table(_shape: &TableShape, _ring: Ring, _options: &Options) -> bool {
         false
@@ -312,6 +329,13 @@ pub trait Costs: Session {
     /// Bytes per directed link and step kind, messages and rounds of `gate`: a pure function of its size, the ring and the
     /// options, equal to what the meter counts.
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost;
+
+    /// The same of [`NonLinear::parallel_layers`], whose layers are these [`Gate::Linear`].
+    fn plan_parallel(layers: &[Gate], ring: Ring, options: &Options) -> Cost {
+        let mut cost = Cost::default();
+        layers.iter().for_each(|layer| cost += &Self::plan(layer, ring, options));
+        cost
+    }
 
     /// What making the correlated randomness that a run's gates ask for costs, before or in it: a pure function of the sum of
     /// their correlated OTs, as its extensions make many at once, and of the public keys that they need.

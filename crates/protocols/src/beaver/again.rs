@@ -101,7 +101,7 @@ impl<W: Word> Beaver<W> {
         });
         self.party.scheduler.run_each(machines, |index, output| {
             if let Some(tile) = output {
-                opened.put(range(index - weights, x.len()), &tile);
+                opened.put(range(index - weights, x.len()), &tile.0, &tile.1);
             }
         })?;
         Ok(opened.finish())

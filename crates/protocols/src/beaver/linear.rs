@@ -7,23 +7,24 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use covey_kernels::{Buffer, LinearWeight, Part, elementwise};
-use covey_ring::{Tensor, Word};
+use covey_ring::Word;
 
 use super::again::own_part;
 use super::open::{Exchange, Masked};
 use super::share::{Opening, Share, StoredShare};
 use super::site::{Site, purpose};
-use super::{Arith, Beaver, Role, UNNUMBERED, fused, product, truncate};
+use super::{Arith, Beaver, Role, UNNUMBERED, fused, plan, product, truncate};
 use crate::api::{
-    Bias, EpilogueOf, Geometry, Linear, MatmulShape, Placement, ProtocolError, Result, Shaped, Truncation, WeightOf,
-    WeightSource,
+    Bias, Epilogue, EpilogueOf, Geometry, Linear, MatmulShape, Placement, ProtocolError, Result, Shaped, SourcedMap,
+    Term, TermOf, Truncation, WeightKind, WeightOf, WeightSource,
 };
 use crate::components::same_shape;
 use crate::cost::WEIGHTS;
-use crate::linear_map::{Applied, Follows};
+use crate::linear_map::{Applied, Follows, MapSum};
 use crate::local::zeros;
 use crate::machine::Machine;
-use crate::masked::pieces::{PIECE, Pieces, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
+use crate::masked::ending::{Ending, all, mixed};
+use crate::masked::pieces::{PIECE, Pieces, add_residual, by_chunks, by_rows, chunks, consecutive, only, rows_of};
 use crate::masked::seed::Mask;
 use crate::party;
 
@@ -46,6 +47,20 @@ impl<W: Word> Weight<W> {
     fn new(geometry: Geometry, public: bool, parts: Vec<Part<W>>, placement: Placement) -> Self {
         let kernel = (!parts.is_empty()).then(|| geometry.kernel(parts, placement));
         Weight { geometry, public, kernel, own: None, computed: false }
+    }
+
+    pub(super) fn public(&self) -> bool {
+        self.public
+    }
+
+    /// The map, and where the weight comes from.
+    pub(super) fn map(&self) -> SourcedMap {
+        let kind = match (self.public, self.computed) {
+            (true, _) => WeightKind::Public,
+            (false, true) => WeightKind::Computed,
+            (false, false) => WeightKind::Shared,
+        };
+        (self.geometry, kind)
     }
 
     /// Memory it takes.
@@ -91,52 +106,8 @@ impl<W: Word> Linear for Beaver<W> {
     }
 
     fn linear(&mut self, x: &Arith<W>, weight: &Weight<W>, epilogue: &EpilogueOf<Self>) -> Result<Arith<W>> {
-        let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
-        let chunks = chunks(&weight.geometry, batch);
-        let opened = match weight.public {
-            true => None,
-            false => Some(match self.party.options.pipelines.inter_linear || weight.computed {
-                true => self.operand(x)?,
-                false => Cow::Owned(self.open_beside(x, weight.geometry.weights_len(), weight.own.as_ref())?),
-            }),
-        };
-        let xs: Vec<&[W]> = match (&opened, self.number()) {
-            (None, _) => vec![x.words()],
-            (Some(opened), Some(_)) => vec![opened.opened(), opened.words()],
-            (Some(opened), None) => vec![opened.opened()],
-        };
-        let (party, plain) = (self.number(), epilogue.truncate.is_none() && epilogue.relu.is_none());
-        let scale = epilogue.scale();
-        let mut running = weight.kernel.as_ref().map(|kernel| kernel.running(batch, &xs, &chunks));
-        let mut scratch = Vec::new();
-        let own = |index: usize, out: &mut [W]| {
-            let chunk = &chunks[index];
-            match &mut running {
-                Some(running) => running.chunk(index, out),
-                None => out.fill(W::ZERO),
-            }
-            if party.is_none() {
-                // Shares of v less A·B are opened: A·B belongs to the masks.
-                if !plain {
-                    elementwise::neg_assign(out);
-                }
-                return;
-            }
-            match &epilogue.bias {
-                Some(Bias::Shared(bias)) => chunk.add_bias(bias.words(), out),
-                Some(Bias::Public(bias)) if party == Some(0) => chunk.add_bias(bias.data(), out),
-                _ => {}
-            }
-            if let Some(residual) = epilogue.residual {
-                add_residual(chunk, residual.words(), scale, &mut scratch, out);
-            }
-        };
-        self.finish_product(
-            &shape,
-            by_chunks(&chunks, Box::new(own)),
-            weight.public,
-            (epilogue.truncate, epilogue.relu),
-        )
+        let terms = [Term { x, weight, bias: epilogue.bias }];
+        only(self.maps(&[MapSum { terms: &terms, leading: 0, epilogue: Epilogue { ..*epilogue } }])?)
     }
 
     fn matmul(&mut self, x: &Arith<W>, y: &Arith<W>, dims: MatmulShape, shift: Option<Truncation>) -> Result<Arith<W>> {
@@ -162,7 +133,7 @@ impl<W: Word> Linear for Beaver<W> {
                 }
             }
         };
-        self.finish_product(&dims.output(), by_rows(&dims, Box::new(own)), false, (shift, None))
+        only(self.finish_product(by_rows(&dims, Box::new(own)), false, &[(shift, None)])?)
     }
 
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, shift: Option<Truncation>) -> Result<Arith<W>> {
@@ -189,7 +160,7 @@ impl<W: Word> Linear for Beaver<W> {
                 }
             }
         };
-        self.finish_product(x.shape(), consecutive(x.len(), PIECE, Box::new(own)), false, (shift, None))
+        only(self.finish_product(consecutive(x.shape(), PIECE, Box::new(own)), false, &[(shift, None)])?)
     }
 }
 
@@ -226,6 +197,64 @@ impl<W: Word> Beaver<W> {
         };
         let again = !self.party.options.pipelines.inter_linear;
         Ok(Weight { own: own.filter(|_| again), ..Weight::new(geometry, false, parts, placement) })
+    }
+
+    /// Maps in one gate, whose endings are of one form. Weights are public in all or in none.
+    pub(super) fn maps(&mut self, maps: &[MapSum<Self>]) -> Result<Vec<Arith<W>>> {
+        let follows: Vec<Follows> = maps.iter().map(|map| (map.epilogue.truncate, map.epilogue.relu)).collect();
+        let public = maps.iter().all(|map| map.leading().weight.public);
+        debug_assert!(maps.iter().all(|map| map.leading().weight.public == public), "weights of one visibility");
+        let (party, plain) = (self.number(), follows.iter().all(|follows| *follows == (None, None)));
+        let secret = maps.iter().map(MapSum::leading).filter(|term| !term.weight.public);
+        let mut opened = match self.party.options.pipelines.inter_linear {
+            true => self.operands(secret.map(|term| term.x).collect())?,
+            false => secret.map(|term| self.operand_of(term)).collect::<Result<_>>()?,
+        }
+        .into_iter();
+        let operand = |map: &MapSum<Self>| if map.leading().weight.public { None } else { opened.next() };
+        let operands: Vec<_> = maps.iter().map(operand).collect();
+        let of_map = |map: &MapSum<Self>| {
+            let &Term { x, weight, bias } = map.leading();
+            let applied = Epilogue { bias, ..map.epilogue }.applied(&weight.geometry, x)?;
+            let cut = chunks(&weight.geometry, applied.batch);
+            Ok((applied, cut))
+        };
+        let cut = maps.iter().map(of_map).collect::<Result<Vec<_>>>()?;
+        let mut pieces = Vec::with_capacity(maps.len());
+        for ((map, opened), (Applied { shape, batch, .. }, chunks)) in maps.iter().zip(&operands).zip(&cut) {
+            let (&Term { x, weight, bias }, epilogue) = (map.leading(), &map.epilogue);
+            let xs: Vec<&[W]> = match (opened, party) {
+                (None, _) => vec![x.words()],
+                (Some(opened), Some(_)) => vec![opened.opened(), opened.words()],
+                (Some(opened), None) => vec![opened.opened()],
+            };
+            let mut running = weight.kernel.as_ref().map(|kernel| kernel.running(*batch, &xs, chunks));
+            let mut scratch = Vec::new();
+            let own = move |index: usize, out: &mut [W]| {
+                let chunk = &chunks[index];
+                match &mut running {
+                    Some(running) => running.chunk(index, out),
+                    None => out.fill(W::ZERO),
+                }
+                if party.is_none() {
+                    // Shares of v less A·B are opened: A·B belongs to the masks.
+                    if !plain {
+                        elementwise::neg_assign(out);
+                    }
+                    return;
+                }
+                match &bias {
+                    Some(Bias::Shared(bias)) => chunk.add_bias(bias.words(), out),
+                    Some(Bias::Public(bias)) if party == Some(0) => chunk.add_bias(bias.data(), out),
+                    _ => {}
+                }
+                if let Some(residual) = epilogue.residual {
+                    add_residual(chunk, residual.words(), epilogue.scale(), &mut scratch, out);
+                }
+            };
+            pieces.push(by_chunks(shape, chunks, Box::new(own)));
+        }
+        self.finish_product(Pieces::parallel(pieces), public, &follows)
     }
 
     /// A weight of one run: B is a mask of this run, and E = w - B is opened like any factor.
@@ -280,76 +309,139 @@ impl<W: Word> Beaver<W> {
 
     /// Opens a tensor under fresh masks.
     fn open_masked(&mut self, x: &Arith<W>) -> Result<Arith<W>> {
-        let mut opened = Opening::new(x.shape(), self.number(), self.party.computes());
+        only(self.open_all(&[x])?)
+    }
+
+    /// Opens several tensors under fresh masks, one after the other in the tiles of one gate.
+    fn open_all(&mut self, xs: &[&Arith<W>]) -> Result<Vec<Arith<W>>> {
+        let (number, computes) = (self.number(), self.party.computes());
+        let mut openings: Vec<_> = xs.iter().map(|x| Opening::new(x.shape(), number, computes)).collect();
+        let lens: Vec<usize> = xs.iter().map(|x| x.len()).collect();
+        let value = |range: Range<usize>| match xs {
+            [x] => x.tile(range),
+            _ => {
+                let parts: Vec<Buffer<W>> =
+                    parts(&lens, range).map(|(number, within, _)| xs[number].tile(within)).collect();
+                let mut joined = Buffer::zeros(parts.iter().map(|part| part.len()).sum());
+                let mut rest = &mut joined[..];
+                for part in &parts {
+                    let (place, after) = rest.split_at_mut(part.len());
+                    place.copy_from_slice(part);
+                    rest = after;
+                }
+                joined
+            }
+        };
         self.each_tile(
-            x.len(),
-            |site, range| Masked::new(site, purpose::OPENING, x.tile(range)),
-            |range, tile| opened.put(range, &tile),
+            lens.iter().sum(),
+            |site, range| Masked::new(site, purpose::OPENING, value(range)),
+            |range, (difference, mask)| {
+                for (number, within, place) in parts(&lens, range) {
+                    // A role has nothing of a run in which it computes nothing.
+                    let [difference, mask] =
+                        [&difference, &mask].map(|words| words.get(place.clone()).unwrap_or_default());
+                    openings[number].put(within, difference, mask);
+                }
+            },
         )?;
-        Ok(opened.finish())
+        Ok(openings.into_iter().map(Opening::finish).collect())
+    }
+
+    /// Operands of products, opened at once unless they are already.
+    pub(super) fn operands<'a>(&mut self, xs: Vec<&'a Arith<W>>) -> Result<Vec<Cow<'a, Arith<W>>>> {
+        let closed: Vec<&Arith<W>> = xs.iter().copied().filter(|x| !x.is_opened()).collect();
+        let opened = if closed.is_empty() { Vec::new() } else { self.open_all(&closed)? };
+        let mut opened = opened.into_iter();
+        let operand = |x: &'a Arith<W>| match x.is_opened() {
+            true => Some(Cow::Borrowed(x)),
+            false => opened.next().map(Cow::Owned),
+        };
+        xs.into_iter().map(operand).collect::<Option<_>>().ok_or(ProtocolError::Internal("the opened operands"))
+    }
+
+    /// What a map is applied to, opened in front of it, with the weight unless that serves one run.
+    fn operand_of<'a>(&mut self, &Term { x, weight, .. }: &TermOf<'a, Self>) -> Result<Cow<'a, Arith<W>>> {
+        match weight.computed {
+            true => self.operand(x),
+            false => Ok(Cow::Owned(self.open_beside(x, weight.geometry.weights_len(), weight.own.as_ref())?)),
+        }
     }
 
     /// An operand of a product, opened unless it is already.
     fn operand<'a>(&mut self, x: &'a Arith<W>) -> Result<Cow<'a, Arith<W>>> {
-        Ok(if x.is_opened() { Cow::Borrowed(x) } else { Cow::Owned(self.open_masked(x)?) })
+        only(self.operands(vec![x])?)
     }
 
     /// What follows a product whose own terms are `pieces`: a shift, and a ReLU that joins the gate; with neither, the dealer's
     /// shares, which a public weight's product does not need.
-    fn finish_product(
-        &mut self,
-        shape: &[usize],
-        pieces: Pieces<'_, W>,
-        public: bool,
-        (truncate, relu): Follows,
-    ) -> Result<Arith<W>> {
-        self.party.admit::<Self>(truncate)?;
-        let count = shape.iter().product();
-        if let Some(relu) = relu {
-            let plan = self.fused_plan(truncate, relu, count);
+    fn finish_product(&mut self, pieces: Pieces<'_, W>, public: bool, follows: &[Follows]) -> Result<Vec<Arith<W>>> {
+        follows.iter().try_for_each(|(truncate, _)| self.party.admit::<Self>(*truncate))?;
+        let party::Party { ring, options, .. } = &self.party;
+        let ending = |(&follows, count): (&Follows, usize)| plan::ending(follows, *ring, options, count);
+        let endings: Vec<_> = follows.iter().zip(pieces.counts()).map(ending).collect();
+        let plans = all(&endings, |ending| if let Ending::Relu(plan) = ending { Some(plan.clone()) } else { None });
+        if let Some(plans) = plans {
             let value = |(value, _): (Buffer<W>, Buffer<u64>)| value;
-            return self.stream(shape, pieces, |site, own| fused::Fused::new(site, plan.clone(), own), value);
+            return self.stream(pieces, |site, tensor, own| fused::Fused::new(site, plans[tensor].clone(), own), value);
         }
         let same = |value: Buffer<W>| value;
-        match truncate {
-            Some(truncation) => {
-                let plan = truncate::TruncationPlan::new(truncation, self.party.ring, &self.party.options, count);
-                self.stream(shape, pieces, |site, own| truncate::Truncate::new(site, plan.clone(), own), same)
-            }
-            None if public => Ok(self.local(shape, pieces)),
-            None => self.stream(shape, pieces, product::Product::new, same),
+        let plans = all(&endings, |ending| if let Ending::Shift(plan) = ending { Some(plan.clone()) } else { None });
+        if let Some(plans) = plans {
+            return self.stream(
+                pieces,
+                |site, tensor, own| truncate::Truncate::new(site, plans[tensor].clone(), own),
+                same,
+            );
+        }
+        match all(&endings, |ending| matches!(ending, Ending::Plain).then_some(())) {
+            Some(_) if public => self.local(pieces),
+            Some(_) => self.stream(pieces, |site, _, own| product::Product::new(site, own), same),
+            None => Err(mixed()),
         }
     }
 
     /// The pieces themselves.
-    fn local(&mut self, shape: &[usize], pieces: Pieces<'_, W>) -> Arith<W> {
+    fn local(&mut self, pieces: Pieces<'_, W>) -> Result<Vec<Arith<W>>> {
         if self.number().is_none() || !self.party.computes() {
-            return Arith::new(zeros(shape));
+            return Ok(pieces.shapes().iter().map(|shape| Arith::new(zeros(shape))).collect());
         }
-        let out = pieces.assembly(usize::MAX);
-        let Pieces { lens, mut own, .. } = pieces;
-        let mut words = Vec::new();
-        for (index, &len) in lens.iter().enumerate() {
-            words.resize(len, W::ZERO);
-            own(index, &mut words);
-            out.place(index, 0, &words);
+        let (tiles, out) = (pieces.tiles(usize::MAX), pieces.assemblies(usize::MAX));
+        let mut own = pieces.own;
+        for tile in &tiles {
+            let mut words = Buffer::zeros(tile.range.len());
+            own(tile.piece, &mut words);
+            out.place(tile, [words], true);
         }
-        Arith::new(Tensor::new(shape, out.finish().expect("all pieces were placed")))
+        Ok(out.finish()?.into_iter().map(|[out]| Arith::new(out)).collect())
     }
 
     /// Runs a gate over pieces that are computed when their first tile's turn comes.
     fn stream<M: Machine>(
         &mut self,
-        shape: &[usize],
         pieces: Pieces<'_, W>,
-        machine: impl Fn(Site, Buffer<W>) -> M + Sync,
+        machine: impl Fn(Site, usize, Buffer<W>) -> M + Sync,
         value: impl Fn(M::Output) -> Buffer<W> + Sync,
-    ) -> Result<Arith<W>> {
-        let machine = |site: party::Site<Role>, own, ()| machine(site.into(), own);
+    ) -> Result<Vec<Arith<W>>> {
+        let shapes = pieces.shapes();
+        let machine = |site: party::Site<Role>, tensor, own, ()| machine(site.into(), tensor, own);
         let parts = |output| ([value(output)], ());
-        let tensors = self.party.each_piece(shape, pieces, |_| (), machine, parts, |_, _, ()| ())?;
-        Ok(Arith::new(tensors.map_or_else(|| zeros(shape), |[out]| out)))
+        let tensors = self.party.each_piece(pieces, |_| (), machine, parts, |_, _, ()| ())?;
+        let resting = || shapes.iter().map(|shape| [zeros(shape)]).collect();
+        Ok(tensors.unwrap_or_else(resting).into_iter().map(|[out]| Arith::new(out)).collect())
     }
+}
+
+/// The parts of `range` that lie in each of several tensors one after the other: the tensor, where in it, and where in the range.
+fn parts(lens: &[usize], range: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
+    let starts = lens.iter().scan(0, |before, len| {
+        *before += len;
+        Some(*before - len)
+    });
+    let part = move |(number, (start, &len)): (usize, (usize, &usize))| {
+        let (first, end) = (range.start.max(start), range.end.min(start + len));
+        (first < end).then(|| (number, first - start..end - start, first - range.start..end - range.start))
+    };
+    starts.zip(lens).enumerate().filter_map(part)
 }
 
 fn from_words<W: Word>(words: Vec<W>) -> Fill<W> {

@@ -1,18 +1,44 @@
 //! Shifts, comparisons and selections.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use covey_ring::{BitTensor, Word};
 
+use super::linear::Weight;
+use super::plan::form_of;
 use super::{Arith, Beaver, Bool, bits, convert, fused, lookup, place_planes, truncate};
-use crate::api::{Comparison, Local, NonLinear, ProtocolError, Result, Shaped, Table, Truncation};
+use crate::api::{
+    Comparison, Costs, Layer, LayerOf, Local, NonLinear, ProtocolError, Result, Shaped, Table, Term, Truncation,
+};
 use crate::components::{one_plane, same_planes};
 use crate::composed;
+use crate::linear_map::in_forms;
 use crate::local::zeros;
 use crate::masked::fused::Task;
 use crate::masked::subsets::Reversed;
 
 impl<W: Word> NonLinear for Beaver<W> {
+    fn joins_layers(&self) -> bool {
+        <Self as Costs>::joins_layers(&self.party.options)
+    }
+
+    fn parallel_layers(&mut self, layers: &[LayerOf<Self>]) -> Result<Vec<Arith<W>>> {
+        let options = self.party.options;
+        // Whatever the gates, what they multiply is opened at once.
+        let xs: Vec<&Arith<W>> = layers.iter().map(|layer| layer.map.x).collect();
+        let xs = match options.pipelines.inter_linear && !layers.iter().any(|layer| layer.map.weight.public()) {
+            true => self.operands(xs)?,
+            false => xs.into_iter().map(Cow::Borrowed).collect(),
+        };
+        let mut opened: Vec<LayerOf<Self>> = Vec::with_capacity(layers.len());
+        for (Layer { map: Term { weight, bias, .. }, truncation, relu }, x) in layers.iter().zip(&xs) {
+            let map = Term { x: &**x, weight: *weight, bias: *bias };
+            opened.push(Layer { map, truncation: *truncation, relu: *relu });
+        }
+        in_forms(self, &opened, &options, Weight::map, form_of, Self::maps)
+    }
+
     fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {
         let entries = tables.first().map_or(2, Vec::len);
         let index_bits = entries.max(1).ilog2();

@@ -10,10 +10,11 @@ use crate::api::{Costs, Options, WeightKind};
 use crate::circuits::{Adder, CarryCircuit};
 use crate::composed;
 use crate::cost::{Cost, Gate};
-use crate::linear_map::Follows;
+use crate::linear_map::{Follows, ended};
 use crate::machine::Layout;
+use crate::masked::ending::{Ended, Ending, Form, gates, tiles};
 use crate::masked::fused::Task;
-use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
+use crate::masked::pieces::{PIECE, chunks, lens, piece_of};
 use crate::memory::Held;
 
 fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
@@ -36,15 +37,9 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
             _ => opening(geometry.weights_len()),
         },
         Gate::Linear { geometry, batch, weight, truncate, relu, .. } => {
-            let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
-            let inputs = geometry.inputs(batch);
-            let mut cost = match weight {
-                _ if public || apart => Cost::default(),
-                WeightKind::Computed => opening(inputs),
-                _ => again::plan(geometry.weights_len(), inputs, ring, options),
-            };
-            cost += &finished(lens, public, (truncate, relu), ring, options);
+            let mut cost = operand(gate, ring, options);
+            cost += &finished(&[(lens, (truncate, relu))], weight == WeightKind::Public, ring, options);
             cost
         }
         Gate::Matmul { shape, truncate } => {
@@ -54,7 +49,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
                 cost += &opening(shape.batch * shape.inner * shape.columns);
             }
             let count = shape.batch * shape.rows * shape.columns;
-            cost += &finished(lens(count, piece_of(&shape)), false, (truncate, None), ring, options);
+            cost += &finished(&[(lens(count, piece_of(&shape)), (truncate, None))], false, ring, options);
             cost
         }
         Gate::Product { count, square, truncate } => {
@@ -62,7 +57,7 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
                 (true, _) => Cost::default(),
                 (false, square) => opening(count).repeated(if square { 1 } else { 2 }),
             };
-            cost += &finished(lens(count, PIECE), false, (truncate, None), ring, options);
+            cost += &finished(&[(lens(count, PIECE), (truncate, None))], false, ring, options);
             cost
         }
         Gate::Truncate { count, truncation } => {
@@ -99,23 +94,68 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     }
 }
 
-/// What follows a product computed in pieces of these lengths.
-fn finished(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Ring, options: &Options) -> Cost {
-    let (table, count) = (table_of(options), lens.iter().sum());
-    let tiled = |layout: &dyn Fn(usize) -> Layout| {
-        Cost::of_tiles(tile_lens(lens.clone(), options.tile_size()), options.window, layout)
-    };
+/// What a linear layer opens before it multiplies.
+fn operand(layer: &Gate, ring: Ring, options: &Options) -> Cost {
+    let Gate::Linear { geometry, batch, weight, .. } = layer else { return Cost::default() };
+    let inputs = geometry.inputs(*batch);
+    match weight {
+        // Operands are gates of their own.
+        _ if *weight == WeightKind::Public || Beaver::<u64>::opens_operands(options) => Cost::default(),
+        WeightKind::Computed => Cost::of_gate(inputs, options, |len| open::layout(table_of(options), len, ring)),
+        _ => again::plan(geometry.weights_len(), inputs, ring, options),
+    }
+}
+
+/// How a product of `count` elements ends.
+pub(super) fn ending(
+    (truncate, relu): Follows,
+    ring: Ring,
+    options: &Options,
+    count: usize,
+) -> Ending<FusedReluPlan, truncate::TruncationPlan> {
     match (truncate, relu) {
         (truncate, Some(relu)) => {
-            let plan = FusedReluPlan::choose(Task::new(true, truncate, relu, ring, options), options, count);
-            tiled(&|len| plan.layout(len))
+            Ending::Relu(FusedReluPlan::choose(Task::new(true, truncate, relu, ring, options), options, count))
         }
-        (Some(truncation), None) => {
-            let plan = truncate::TruncationPlan::new(truncation, ring, options, count);
-            tiled(&|len| plan.layout(len))
-        }
-        (None, None) if public => Cost::default(),
-        (None, None) => tiled(&|len| product::layout(table, len, ring)),
+        (Some(truncation), None) => Ending::Shift(truncate::TruncationPlan::new(truncation, ring, options, count)),
+        (None, None) => Ending::Plain,
+    }
+}
+
+fn layout(
+    ending: &Ending<FusedReluPlan, truncate::TruncationPlan>,
+    len: usize,
+    ring: Ring,
+    options: &Options,
+) -> Layout {
+    match ending {
+        Ending::Relu(plan) => plan.layout(len),
+        Ending::Shift(plan) => plan.layout(len),
+        Ending::Plain => product::layout(table_of(options), len, ring),
+    }
+}
+
+/// What layers of one gate have alike.
+pub(super) fn form_of(layer: &Gate, ring: Ring, options: &Options) -> Form {
+    let ended = ended(layer);
+    let ending = ending(ended.1, ring, options, layer.elements());
+    let number = match &ending {
+        Ending::Relu(_) => 0,
+        Ending::Shift(_) => 1,
+        Ending::Plain => 2,
+    };
+    Form::new(number, &ended, options, |len| layout(&ending, len, ring, options))
+}
+
+/// What follows products in one gate, whose endings are of one form.
+fn finished(layers: &[Ended], public: bool, ring: Ring, options: &Options) -> Cost {
+    let of = |(lens, follows): &Ended| ending(*follows, ring, options, lens.iter().sum());
+    let endings: Vec<_> = layers.iter().map(of).collect();
+    match endings.first() {
+        Some(Ending::Plain) if public => Cost::default(),
+        _ => Cost::of_tiles(tiles(layers, options.tile_size()), options.window, |(number, len)| {
+            layout(&endings[number], len, ring, options)
+        }),
     }
 }
 
@@ -127,8 +167,23 @@ impl<W: Word> Costs for Beaver<W> {
         options.pipelines.inter_linear
     }
 
+    fn joins_layers(options: &Options) -> bool {
+        options.network.is_far()
+    }
+
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan(gate, ring, options)
+    }
+
+    fn plan_parallel(layers: &[Gate], ring: Ring, options: &Options) -> Cost {
+        let forms: Vec<Form> = layers.iter().map(|layer| form_of(layer, ring, options)).collect();
+        let mut cost = Cost::default();
+        for gate in gates(&forms, options) {
+            gate.iter().for_each(|&number| cost += &operand(&layers[number], ring, options));
+            let layers: Vec<Ended> = gate.iter().map(|&number| ended(&layers[number])).collect();
+            cost += &finished(&layers, false, ring, options);
+        }
+        cost
     }
 
     fn memory(held: &Held, ring: Ring, options: &Options) -> Vec<u64> {

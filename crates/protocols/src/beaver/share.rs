@@ -135,7 +135,7 @@ impl<W: Word> Opening<W> {
     }
 
     /// Puts in place a tile's x - A and part of A, or the dealer's A.
-    pub fn put(&mut self, range: Range<usize>, (difference, mask): &(Buffer<W>, Buffer<W>)) {
+    pub fn put(&mut self, range: Range<usize>, difference: &[W], mask: &[W]) {
         let Arith { share, opened: Some(Opened(Some(opened))) } = &mut self.arith else { return };
         match self.party {
             None => opened.data_mut()[range].copy_from_slice(mask),

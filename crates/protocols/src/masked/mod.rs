@@ -4,6 +4,7 @@
 //! parties what completes the shares that all others draw from the keys they have with it.
 
 pub(crate) mod digits;
+pub(crate) mod ending;
 pub(crate) mod fused;
 pub(crate) mod lookup;
 pub(crate) mod pieces;

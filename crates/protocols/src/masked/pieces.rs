@@ -1,15 +1,16 @@
 //! Linear maps cut into pieces, from sizes alone: each is computed when its first tile's turn comes, so that it is masked and sent
 //! while the next is computed.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use covey_kernels::threads::{self, Scope};
 use covey_kernels::{Assembly, Buffer, Chunk, Chunks, elementwise, gemm_concat};
-use covey_ring::Word;
+use covey_ring::{Tensor, Word};
 
-use crate::api::{Geometry, MatmulShape, Options};
+use crate::api::{Geometry, MatmulShape, Options, ProtocolError, Result};
 
 /// Elements computed at once. At 2^18, 1 MiB of 32-bit words, reading all of a layer's weights again for each piece costs little,
 /// and a piece is on its way within milliseconds.
@@ -18,52 +19,163 @@ pub(crate) const PIECE: usize = 1 << 18;
 /// Writes this party's part of a piece, given its number. Its type is not known: gates are compiled once, and not for every map.
 pub(crate) type Own<'a, W> = Box<dyn FnMut(usize, &mut [W]) + Send + 'a>;
 
-/// A tile of a tensor in pieces: the number of its piece, and its range there.
-pub(crate) type PieceTile = (usize, Range<usize>);
+/// A tile of a tensor in pieces.
+pub(crate) struct PieceTile {
+    /// The number of its tensor.
+    pub tensor: usize,
+    /// The number of its piece, of those of all tensors.
+    pub piece: usize,
+    /// Its range there.
+    pub range: Range<usize>,
+}
 
-/// A tensor in pieces. How it is cut follows from sizes alone.
+/// Tensors in pieces, those of one after those of another. How they are cut follows from sizes alone.
 pub(crate) struct Pieces<'a, W> {
     /// Elements of each.
     pub lens: Vec<usize>,
     pub own: Own<'a, W>,
+    tensors: Vec<InPieces>,
+}
+
+/// A tensor in pieces.
+struct InPieces {
+    shape: Vec<usize>,
+    /// The number of its first piece.
+    first: usize,
     places: Places,
 }
 
-/// Where pieces lie in the tensor.
+/// Where pieces lie in their tensor.
 enum Places {
     /// One after the other, each but the last of so many elements.
     Consecutive(usize),
     Chunks(Chunks),
 }
 
-impl<W: Word> Pieces<'_, W> {
-    /// The tiles of all pieces.
-    pub fn tiles(&self, tile: usize) -> Vec<PieceTile> {
-        tiles(&self.lens, tile)
+impl<'a, W: Word> Pieces<'a, W> {
+    /// The pieces of several tensors, which one gate computes.
+    pub fn parallel(mut parts: Vec<Self>) -> Self
+    where
+        W: 'a,
+    {
+        if parts.len() == 1 {
+            return parts.remove(0);
+        }
+        let (mut lens, mut owns, mut tensors): (Vec<usize>, Vec<_>, Vec<_>) = Default::default();
+        for part in parts {
+            let before = lens.len();
+            tensors.extend(part.tensors.into_iter().map(|it| InPieces { first: before + it.first, ..it }));
+            owns.push((before, part.own));
+            lens.extend(part.lens);
+        }
+        Pieces { lens, own: parallel(owns), tensors }
     }
 
-    /// A tensor to be put together of these pieces' tiles.
-    pub fn assembly(&self, tile: usize) -> Assembly<W> {
-        match &self.places {
-            Places::Consecutive(size) => Assembly::consecutive(self.lens.iter().sum(), *size, tile),
-            Places::Chunks(chunks) => Assembly::of_chunks(chunks, tile),
-        }
+    /// Elements of each tensor.
+    pub fn counts(&self) -> impl Iterator<Item = usize> {
+        self.tensors.iter().map(|tensor| tensor.shape.iter().product())
+    }
+
+    /// The tensors' shapes.
+    pub fn shapes(&self) -> Vec<Vec<usize>> {
+        self.tensors.iter().map(|tensor| tensor.shape.clone()).collect()
+    }
+
+    /// The tiles of all pieces.
+    pub fn tiles(&self, tile: usize) -> Vec<PieceTile> {
+        let tensor = |piece| self.tensors.partition_point(|tensor| tensor.first <= piece) - 1;
+        let of_tensor = |(piece, range)| PieceTile { tensor: tensor(piece), piece, range };
+        tiles(&self.lens, tile).map(of_tensor).collect()
+    }
+
+    /// `N` times the tensors, to be put together of these pieces' tiles.
+    pub fn assemblies<const N: usize>(&self, tile: usize) -> Assemblies<W, N> {
+        let ends = self.tensors.iter().skip(1).map(|next| next.first).chain([self.lens.len()]);
+        let of = |(InPieces { shape, first, places }, end): (&InPieces, usize)| {
+            let assembly = |_| match places {
+                Places::Consecutive(size) => Assembly::consecutive(self.lens[*first..end].iter().sum(), *size, tile),
+                Places::Chunks(chunks) => Assembly::of_chunks(chunks, tile),
+            };
+            (*first, shape.clone(), std::array::from_fn(assembly))
+        };
+        Assemblies(self.tensors.iter().zip(ends).map(of).collect())
     }
 }
 
+/// Writes pieces of several tensors by what writes each tensor's, given the number of its first piece. Pieces come in their order, so the
+/// memory of a tensor is free once the next one begins.
+pub(crate) fn parallel<'a, W: 'a>(owns: Vec<(usize, Own<'a, W>)>) -> Own<'a, W> {
+    let mut owns = VecDeque::from(owns);
+    Box::new(move |piece, out| {
+        while owns.get(1).is_some_and(|(first, _)| *first <= piece) {
+            owns.pop_front();
+        }
+        if let Some((first, own)) = owns.front_mut() {
+            own(piece - *first, out);
+        }
+    })
+}
+
+/// Tensors whose tiles come from several threads: the number of the first piece and the shape of each.
+pub(crate) struct Assemblies<W, const N: usize>(Vec<(usize, Vec<usize>, [Assembly<W>; N])>);
+
+impl<W: Word, const N: usize> Assemblies<W, N> {
+    /// Puts the parts of a tile's output in place. A party that computes nothing in this phase may lack some.
+    pub fn place(&self, tile: &PieceTile, parts: [Buffer<W>; N], computes: bool) {
+        let (first, _, tensors) = &self.0[tile.tensor];
+        place_all(tensors, tile.piece - first, tile.range.clone(), parts, computes);
+    }
+
+    /// The tensors of a gate that is over.
+    pub fn finish(self) -> Result<Vec<[Tensor<W>; N]>> {
+        self.0.into_iter().map(|(_, shape, tensors)| assembled(tensors, &shape)).collect()
+    }
+}
+
+/// Puts the parts of a tile's output in place. A party that computes nothing in this phase may lack some.
+pub(crate) fn place_all<W: Word, const N: usize>(
+    tensors: &[Assembly<W>; N],
+    piece: usize,
+    range: Range<usize>,
+    parts: [Buffer<W>; N],
+    computes: bool,
+) {
+    for (tensor, part) in tensors.iter().zip(parts) {
+        let part = if part.is_empty() && !computes { Buffer::zeros(range.len()) } else { part };
+        tensor.place(piece, range.start, &part);
+    }
+}
+
+/// The tensors of a gate that is over.
+pub(crate) fn assembled<W: Word, const N: usize>(tensors: [Assembly<W>; N], shape: &[usize]) -> Result<[Tensor<W>; N]> {
+    let missing = ProtocolError::Internal("the tiles of a gate");
+    let whole: Vec<_> =
+        tensors.into_iter().filter_map(Assembly::finish).map(|words| Tensor::new(shape, words)).collect();
+    whole.try_into().map_err(|_| missing)
+}
+
+/// The one result of a gate over one tensor.
+pub(crate) fn only<T>(results: Vec<T>) -> Result<T> {
+    let result: [T; 1] = results.try_into().map_err(|_| ProtocolError::Internal("the results of a gate"))?;
+    let [result] = result;
+    Ok(result)
+}
+
 /// Pieces one after the other, each but the last of `size` elements.
-pub(crate) fn consecutive<W>(len: usize, size: usize, own: Own<'_, W>) -> Pieces<'_, W> {
-    Pieces { lens: lens(len, size), own, places: Places::Consecutive(size.max(1)) }
+pub(crate) fn consecutive<'a, W>(shape: &[usize], size: usize, own: Own<'a, W>) -> Pieces<'a, W> {
+    let tensor = InPieces { shape: shape.to_vec(), first: 0, places: Places::Consecutive(size.max(1)) };
+    Pieces { lens: lens(shape.iter().product(), size), own, tensors: vec![tensor] }
 }
 
 /// The pieces of a matrix product.
 pub(crate) fn by_rows<'a, W>(shape: &MatmulShape, own: Own<'a, W>) -> Pieces<'a, W> {
-    consecutive(shape.output().iter().product(), piece_of(shape), own)
+    consecutive(&shape.output(), piece_of(shape), own)
 }
 
 /// The pieces of a linear map's output.
-pub(crate) fn by_chunks<'a, W>(chunks: &Chunks, own: Own<'a, W>) -> Pieces<'a, W> {
-    Pieces { lens: chunks.iter().map(Chunk::len).collect(), own, places: Places::Chunks(chunks.clone()) }
+pub(crate) fn by_chunks<'a, W>(shape: &[usize], chunks: &Chunks, own: Own<'a, W>) -> Pieces<'a, W> {
+    let tensor = InPieces { shape: shape.to_vec(), first: 0, places: Places::Chunks(chunks.clone()) };
+    Pieces { lens: chunks.iter().map(Chunk::len).collect(), own, tensors: vec![tensor] }
 }
 
 /// Adds the chunk of a residual, raised to the product's scale, to a piece.
@@ -203,12 +315,12 @@ pub(crate) fn lens(count: usize, size: usize) -> Vec<usize> {
     (0..count).step_by(size.max(1)).map(|start| size.min(count - start)).collect()
 }
 
-/// The tiles of pieces of these lengths.
-fn tiles(lens: &[usize], tile: usize) -> Vec<PieceTile> {
-    let of_piece = |(piece, &len): (usize, &usize)| {
-        (0..len).step_by(tile).map(move |start| (piece, start..len.min(start + tile))).collect::<Vec<_>>()
+/// The tiles of pieces of these lengths: the number of the piece, and the range there.
+fn tiles(lens: &[usize], tile: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let of_piece = move |(piece, &len): (usize, &usize)| {
+        (0..len).step_by(tile).map(move |start| (piece, start..len.min(start + tile)))
     };
-    lens.iter().enumerate().flat_map(of_piece).collect()
+    lens.iter().enumerate().flat_map(of_piece)
 }
 
 /// The lengths of the tiles of pieces of these lengths.
@@ -244,7 +356,7 @@ mod tests {
     const LENS: [usize; 3] = [7, 7, 4];
 
     fn taken(mut feed: Feed<'_, '_, u32>) -> Vec<Vec<u32>> {
-        tiles(&LENS, 3).into_iter().map(|(piece, range)| feed.piece(piece)[range].to_vec()).collect()
+        tiles(&LENS, 3).map(|(piece, range)| feed.piece(piece)[range].to_vec()).collect()
     }
 
     /// The tiles of three pieces whose elements are their piece and their place there, and which pieces are computed.

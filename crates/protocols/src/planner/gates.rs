@@ -4,8 +4,8 @@ use covey_ring::{BitTensor, Ring, Tensor};
 
 use super::{PlannedBits, PlannedParameter, PlannedTensor, PlannedWeight, Planner};
 use crate::api::{
-    Checked, Comparison, Epilogue, EpilogueOf, Extended, Geometry, Linear, Local, MatmulShape, Maximum, NonLinear,
-    Phase, Placement, ProtocolError, Result, Session, Table, Term, TermOf, Truncation, WeightKind, WeightOf,
+    Checked, Comparison, Epilogue, EpilogueOf, Extended, Geometry, LayerOf, Linear, Local, MatmulShape, Maximum,
+    NonLinear, Phase, Placement, ProtocolError, Result, Session, Table, Term, TermOf, Truncation, WeightKind, WeightOf,
     WeightSource,
 };
 use crate::clip::{Clipped, Ends};
@@ -206,6 +206,17 @@ impl NonLinear for Planner {
             planner.map(x, weight, &epilogue, other_inputs)
         };
         sum_of_maps(self, terms, (truncation, relu), map_of, leading, sum)
+    }
+
+    fn joins_layers(&self) -> bool {
+        (self.model.joins_layers)(&self.options)
+    }
+
+    fn parallel_layers(&mut self, layers: &[LayerOf<Self>]) -> Result<Vec<PlannedTensor>> {
+        match layers.iter().any(|layer| layer.map.weight.kind == WeightKind::Public) {
+            true => composed::one_by_one(self, layers),
+            false => self.layers(layers),
+        }
     }
 
     fn mul_to_nearest(

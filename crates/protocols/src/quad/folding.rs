@@ -341,6 +341,17 @@ pub(super) trait Fold<W>: Send {
     fn take(&mut self, piece: usize, message: usize, words: &mut [W]);
 }
 
+/// [`Fold`] of several maps that one gate computes: of each, with the number of its first piece.
+pub(super) struct Parallel<F>(pub Vec<(usize, F)>);
+
+impl<W, F: Fold<W>> Fold<W> for Parallel<F> {
+    fn take(&mut self, piece: usize, message: usize, words: &mut [W]) {
+        let of = self.0.partition_point(|(first, _)| *first <= piece) - 1;
+        let (first, fold) = &mut self.0[of];
+        fold.take(piece - *first, message, words);
+    }
+}
+
 /// [`Fold`] of a linear map.
 pub(super) struct FoldedMap<'a, W, Added> {
     folded: &'a Folded<W>,

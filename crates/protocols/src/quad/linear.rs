@@ -3,24 +3,26 @@
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use covey_kernels::{Chunk, LinearWeight, Part, elementwise, filled};
+use covey_kernels::{Chunk, Chunks, LinearWeight, Part, elementwise, filled};
 use covey_ring::{Ring, Word};
 
 use super::challenge::Challenge;
 use super::folding::{self, Folded, FoldedMap, FoldedProduct, Source};
 use super::matmul::{Operand, negated, pairs, sum_of_products};
 use super::share::{Arith, Role};
-use super::stream::Compared;
+use super::stream::{Compared, Opening};
 use super::{Quad, StoredShare};
 use crate::api::{
-    Bias, BiasOf, Comparison, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, SourcedMap, Term,
-    TermOf, Truncation, WeightKind, WeightOf, WeightSource,
+    Bias, BiasOf, Comparison, Epilogue, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped,
+    SourcedMap, Term, TermOf, Truncation, WeightKind, WeightOf, WeightSource,
 };
 use crate::components::same_shape;
 use crate::composed;
-use crate::linear_map::{Applied, add_bias, add_chunks, public_map};
+use crate::linear_map::{Applied, Follows, MapSum, add_bias, add_chunks, public_map};
 use crate::masked::fused::Task;
-use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
+use crate::masked::pieces::{
+    Own, PIECE, Pieces, add_residual, by_chunks, by_rows, chunks, consecutive, only, parallel, rows_of,
+};
 use crate::masked::seed::Mask;
 use crate::randomness::DrawKeys;
 
@@ -75,7 +77,7 @@ impl<W: Word> Weight<W> {
         Ok(Weight { kernel, geometry, kind, source, challenge, folded: Mutex::new(None) })
     }
 
-    fn public(&self) -> bool {
+    pub(super) fn public(&self) -> bool {
         self.kind == WeightKind::Public
     }
 
@@ -170,13 +172,13 @@ impl<W: Word> Linear for Quad<W> {
                 }
             }
         };
-        let (out, pieces) = (dims.output(), by_rows(&dims, Box::new(part(false))));
+        let pieces = by_rows(&dims, Box::new(part(false)));
         if !folding::pays_for_product(&dims) {
-            return self.finish_product(&out, pieces, Compared::ByElement(Box::new(part(true))), (shift, None));
+            return only(self.finish_product(pieces, Compared::by_element(Box::new(part(true))), &[(shift, None)])?);
         }
         let mut fold = FoldedProduct::new(role, self.party.runs.lasting(), dims);
-        let compared = Compared::Combined(&mut fold);
-        let result = self.finish_product(&out, pieces, compared, (shift, None))?;
+        let compared = Compared::combined(&mut fold);
+        let result = only(self.finish_product(pieces, compared, &[(shift, None)])?)?;
         let sums = fold.finish(role, x, y, self.party.computes());
         self.verify_folded(sums, self.party.ring)?;
         Ok(result)
@@ -211,8 +213,8 @@ impl<W: Word> Linear for Quad<W> {
                 }
             }
         };
-        let pieces = consecutive(x.len(), PIECE, Box::new(part(false)));
-        self.finish_product(x.shape(), pieces, Compared::ByElement(Box::new(part(true))), (shift, None))
+        let pieces = consecutive(x.shape(), PIECE, Box::new(part(false)));
+        only(self.finish_product(pieces, Compared::by_element(Box::new(part(true))), &[(shift, None)])?)
     }
 }
 
@@ -224,85 +226,68 @@ impl<W: Word> Quad<W> {
         leading: usize,
         epilogue: &EpilogueOf<Self>,
     ) -> Result<Arith<W>> {
-        let Term { x, weight, .. } = terms[leading];
-        let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
-        let chunks = chunks(&weight.geometry, batch);
-        let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
-        let plain = epilogue.truncate.is_none() && relu.is_none();
-        let (role, opens) = (self.party.role, !weight.public() && !plain);
-        // What no gate has taken in.
-        let left = epilogue.relu.filter(|_| relu.is_none());
-        let scale = epilogue.scale();
+        only(self.sums(&[MapSum { terms, leading, epilogue: Epilogue { ..*epilogue } }])?)
+    }
+
+    /// Several sums in one gate, whose endings are of one form. Weights are public in all or in none.
+    pub(super) fn sums(&mut self, sums: &[MapSum<Self>]) -> Result<Vec<Arith<W>>> {
+        let fuses = self.party.options.adder.fuses();
+        let follows = |sum: &MapSum<Self>| (sum.epilogue.truncate, sum.epilogue.relu.filter(|_| fuses));
+        let follows: Vec<Follows> = sums.iter().map(follows).collect();
+        let plain = follows.iter().all(|follows| *follows == (None, None));
+        let public = sums.iter().all(|sum| sum.leading().weight.public());
+        let mut weights = sums.iter().flat_map(|sum| sum.terms).map(|term| term.weight);
+        debug_assert!(weights.all(|weight| weight.public() == public), "weights of one visibility");
+        let (role, opens) = (self.party.role, !public && !plain);
+        let prepared = sums.iter().map(|sum| self.prepared(sum, public, opens)).collect::<Result<Vec<_>>>()?;
+        let of_each = prepared.iter().zip(parts(&prepared, role, false, (opens, plain)));
+        let pieces = of_each.map(|(sum, (_, own))| by_chunks(&sum.shape, &sum.chunks, own)).collect();
+        let asides = parts(&prepared, role, true, (opens, plain));
+        let folded = || firsts(&prepared).zip(&prepared).filter(|(_, sum)| sum.opening().folded());
+        let mut folds = folding::Parallel(folded().map(|(first, sum)| (first, sum.fold(role, plain))).collect());
+        let compared = Compared::each(
+            prepared.iter().map(Prepared::opening).collect(),
+            (!asides.is_empty()).then(|| parallel(asides)),
+            if folds.0.is_empty() { None } else { Some(&mut folds) },
+        );
+        let results = self.finish_product(Pieces::parallel(pieces), compared, &follows)?;
+        let computes = self.party.computes();
+        for ((_, sum), (_, fold)) in folded().zip(folds.0) {
+            let (Term { x, weight, .. }, epilogue) = (sum.sum.leading(), &sum.sum.epilogue);
+            let verified = sum.verified(fold.finish(x, computes), role, computes);
+            self.transcript.is_challenged(&weight.challenge);
+            let ring = self.opened_ring(epilogue.truncate, epilogue.relu.filter(|_| fuses));
+            self.verify_folded(verified, ring)?;
+        }
+        let finish = |(mut out, sum): (Arith<W>, &MapSum<Self>)| {
+            if plain {
+                let (Term { weight, bias, .. }, Arith { inner, extra }) = (sum.leading(), &mut out);
+                add_bias(self, bias, &weight.geometry, [&mut inner.first, &mut inner.second, extra]);
+            }
+            // What no gate has taken in.
+            composed::then_relu(self, out, sum.epilogue.relu.filter(|_| !fuses))
+        };
+        results.into_iter().zip(sums).map(finish).collect()
+    }
+
+    /// A sum with what its parts take.
+    fn prepared<'a>(&self, sum: &'a MapSum<'a, Self>, public: bool, opens: bool) -> Result<Prepared<'a, W>> {
+        let MapSum { terms, epilogue, .. } = sum;
+        let &Term { x, weight, bias } = sum.leading();
+        let Applied { shape, batch, .. } = Epilogue { bias, ..*epilogue }.applied(&weight.geometry, x)?;
+        let role = self.party.role;
         // All maps of a sum were prepared in one session.
         let keys = self.party.runs.lasting_for(&weight.challenge.keys).clone();
         let folded = |term: &TermOf<Self>| term.weight.folded(role, batch, &keys);
-        let folded: Option<Vec<_>> = if weight.public() { None } else { terms.iter().map(folded).collect() };
-        let inputs: Vec<_> =
-            terms.iter().map(|term| self.inputs(term.x, term.weight.public(), folded.is_some())).collect();
+        let folded: Option<Vec<_>> = if public { None } else { terms.iter().map(folded).collect() };
+        let inputs = terms.iter().map(|term| self.inputs(term.x, public, folded.is_some())).collect();
         let residual = epilogue.residual.map(Bias::Shared);
-        let biases = || terms.iter().map(|term| term.bias.as_ref());
         let added = [own_of, aside_of].map(|of| {
-            let biases: Vec<_> = biases().flat_map(|bias| of(role, opens, bias)).collect();
-            (biases, of(role, opens, residual.as_ref()))
+            let biases = terms.iter().flat_map(|term| of(role, opens, term.bias.as_ref())).collect();
+            Added { biases, residual: of(role, opens, residual.as_ref()) }
         });
-        let part = |aside: bool| {
-            let (chunks, (biases, residual)) = (&chunks, &added[usize::from(aside)]);
-            let maps = terms.iter().zip(&inputs);
-            let mut maps: Vec<_> =
-                maps.map(|(term, inputs)| term.weight.kernel.running(batch, &inputs.of(aside), chunks)).collect();
-            let mut scratch = Vec::new();
-            move |index: usize, out: &mut [W]| {
-                let chunk = &chunks[index];
-                add_chunks(&mut maps, index, &mut scratch, out);
-                if plain {
-                    return;
-                }
-                // R = -λλ' and what masks it.
-                if opens && !aside && !role.is_online() {
-                    elementwise::neg_assign(out);
-                }
-                biases.iter().for_each(|part| chunk.add_bias(part, out));
-                residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut scratch, out));
-            }
-        };
-        let pieces = by_chunks(&chunks, Box::new(part(false)));
-        let mut out = if let Some(folded) = folded {
-            // A plain product takes what is added later.
-            let biases: Vec<_> = biases().filter(|_| !plain).flat_map(|bias| taken_of(role, bias)).collect();
-            let residual = taken_of(role, residual.as_ref().filter(|_| !plain));
-            let mut fold = FoldedMap::new(&folded[leading], role, &keys, batch, &chunks, |piece, words| {
-                // Less what is added: everything changes its sign twice.
-                let chunk: &Chunk = &chunks[piece];
-                elementwise::neg_assign(words);
-                biases.iter().for_each(|part| chunk.add_bias(part, words));
-                residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut Vec::new(), words));
-                elementwise::neg_assign(words);
-            });
-            let compared = Compared::Combined(&mut fold);
-            let out = self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?;
-            let computes = self.party.computes();
-            let mut sums = fold.finish(x, computes);
-            for (index, (term, folded)) in terms.iter().zip(&folded).enumerate() {
-                if index == leading {
-                    continue;
-                }
-                // Both are combined alike, so that one sum of the messages serves all.
-                let others = FoldedMap::new(folded, role, &keys, batch, &chunks, |_, _| {}).finish(term.x, computes);
-                sums.iter_mut().zip(&others).for_each(|(sum, other)| elementwise::add_assign(sum, other));
-            }
-            let ring = self.opened_ring(epilogue.truncate, relu);
-            self.transcript.is_challenged(&weight.challenge);
-            self.verify_folded(sums, ring)?;
-            out
-        } else {
-            let compared = if weight.public() { Compared::Sharing } else { Compared::ByElement(Box::new(part(true))) };
-            self.finish_product(&shape, pieces, compared, (epilogue.truncate, relu))?
-        };
-        if plain {
-            let Arith { inner, extra } = &mut out;
-            add_bias(self, &epilogue.bias, &weight.geometry, [&mut inner.first, &mut inner.second, extra]);
-        }
-        composed::then_relu(self, out, left)
+        let chunks = chunks(&weight.geometry, batch);
+        Ok(Prepared { sum, shape, batch, chunks, keys, folded, inputs, added, residual })
     }
 
     /// The ring in which what a shift or clamp begins with is opened.
@@ -342,6 +327,115 @@ impl<W: Word> Quad<W> {
         };
         Inputs { own, aside }
     }
+}
+
+/// What is added to products: of the biases, and of the residual.
+struct Added<W> {
+    biases: Vec<Vec<W>>,
+    residual: Vec<Vec<W>>,
+}
+
+/// A sum of maps with what its parts take.
+struct Prepared<'a, W: Word> {
+    sum: &'a MapSum<'a, Quad<W>>,
+    shape: Vec<usize>,
+    batch: usize,
+    chunks: Chunks,
+    /// Of what combines openings.
+    keys: DrawKeys,
+    /// Where combinations check what is opened.
+    folded: Option<Vec<Arc<Folded<W>>>>,
+    inputs: Vec<Inputs<'a, W>>,
+    /// What is added to the own parts, and to the asides.
+    added: [Added<W>; 2],
+    residual: Option<BiasOf<'a, Quad<W>>>,
+}
+
+impl<W: Word> Prepared<'_, W> {
+    fn opening(&self) -> Opening {
+        match &self.folded {
+            _ if self.sum.leading().weight.public() => Opening::None,
+            Some(_) => Opening::Combined,
+            None => Opening::ByElement,
+        }
+    }
+
+    /// What writes the own parts or the asides of its pieces.
+    fn part(&self, role: Role, aside: bool, opens: bool, plain: bool) -> impl FnMut(usize, &mut [W]) + Send + '_ {
+        let (chunks, Added { biases, residual }) = (&self.chunks, &self.added[usize::from(aside)]);
+        let maps = self.sum.terms.iter().zip(&self.inputs);
+        let mut maps: Vec<_> =
+            maps.map(|(term, inputs)| term.weight.kernel.running(self.batch, &inputs.of(aside), chunks)).collect();
+        let (mut scratch, scale) = (Vec::new(), self.sum.epilogue.scale());
+        move |index: usize, out: &mut [W]| {
+            let chunk = &chunks[index];
+            add_chunks(&mut maps, index, &mut scratch, out);
+            if plain {
+                return;
+            }
+            // R = -λλ' and what masks it.
+            if opens && !aside && !role.is_online() {
+                elementwise::neg_assign(out);
+            }
+            biases.iter().for_each(|part| chunk.add_bias(part, out));
+            residual.iter().for_each(|part| add_residual(chunk, part, scale, &mut scratch, out));
+        }
+    }
+
+    /// What combines its openings.
+    fn fold(&self, role: Role, plain: bool) -> FoldedMap<'_, W, impl FnMut(usize, &mut [W]) + Send + '_> {
+        let folded = self.folded.as_ref().expect("combinations check it");
+        // A plain product takes what is added later.
+        let biases = self.sum.terms.iter().map(|term| term.bias.as_ref()).filter(|_| !plain);
+        let biases: Vec<_> = biases.flat_map(|bias| taken_of(role, bias)).collect();
+        let residual = taken_of(role, self.residual.as_ref().filter(|_| !plain));
+        FoldedMap::new(&folded[self.sum.leading], role, &self.keys, self.batch, &self.chunks, move |piece, words| {
+            // Less what is added: everything changes its sign twice.
+            let chunk: &Chunk = &self.chunks[piece];
+            elementwise::neg_assign(words);
+            biases.iter().for_each(|part| chunk.add_bias(part, words));
+            residual
+                .iter()
+                .for_each(|part| add_residual(chunk, part, self.sum.epilogue.scale(), &mut Vec::new(), words));
+            elementwise::neg_assign(words);
+        })
+    }
+
+    /// The verification values of the sum, from what was combined of the leading map.
+    fn verified(&self, mut leading: [Vec<W>; 2], role: Role, computes: bool) -> [Vec<W>; 2] {
+        for (index, (term, folded)) in self.sum.terms.iter().zip(self.folded.iter().flatten()).enumerate() {
+            if index == self.sum.leading {
+                continue;
+            }
+            // Both are combined alike, so that one sum of the messages serves all.
+            let others = FoldedMap::new(folded, role, &self.keys, self.batch, &self.chunks, |_, _| {});
+            let others = others.finish(term.x, computes);
+            leading.iter_mut().zip(&others).for_each(|(sum, other)| elementwise::add_assign(sum, other));
+        }
+        leading
+    }
+}
+
+/// The numbers of the sums' first pieces.
+fn firsts<W: Word>(sums: &[Prepared<W>]) -> impl Iterator<Item = usize> {
+    sums.iter().scan(0, |pieces, sum| {
+        *pieces += sum.chunks.len();
+        Some(*pieces - sum.chunks.len())
+    })
+}
+
+/// What writes the own parts of the sums' pieces, or their asides where they have such, with the number of the first of each.
+fn parts<'a, W: Word>(
+    sums: &'a [Prepared<W>],
+    role: Role,
+    aside: bool,
+    (opens, plain): (bool, bool),
+) -> Vec<(usize, Own<'a, W>)> {
+    let mut parts: Vec<(usize, Own<'a, W>)> = Vec::with_capacity(sums.len());
+    for (first, sum) in firsts(sums).zip(sums).filter(|(_, sum)| !aside || sum.opening() == Opening::ByElement) {
+        parts.push((first, Box::new(sum.part(role, aside, opens, plain))));
+    }
+    parts
 }
 
 /// What a weight's parts multiply, for the own part of a product and for its aside.

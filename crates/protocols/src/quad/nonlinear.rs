@@ -5,13 +5,14 @@ use covey_ring::Word;
 
 use super::audit::Site;
 use super::linear::Weight;
+use super::plan::form_of;
 use super::share::{Arith, Bool};
 use super::stream::Opening;
 use super::{Quad, bits, convert, fused, truncate};
-use crate::api::{Comparison, Costs, EpilogueOf, NonLinear, Result, Shaped, TermOf, Truncation};
+use crate::api::{Comparison, Costs, EpilogueOf, LayerOf, NonLinear, Result, Shaped, TermOf, Truncation};
 use crate::components::{one_plane, same_planes};
 use crate::composed;
-use crate::linear_map::sum_of_maps;
+use crate::linear_map::{in_forms, sum_of_maps};
 use crate::masked::fused::Task;
 use crate::trio;
 
@@ -24,6 +25,15 @@ impl<W: Word> NonLinear for Quad<W> {
     ) -> Result<Arith<W>> {
         let sum = |party: &mut Self, leading: usize, epilogue: &EpilogueOf<Self>| party.sum(terms, leading, epilogue);
         sum_of_maps(self, terms, (truncation, relu), Weight::map, Self::leading, sum)
+    }
+
+    fn joins_layers(&self) -> bool {
+        <Self as Costs>::joins_layers(&self.party.options)
+    }
+
+    fn parallel_layers(&mut self, layers: &[LayerOf<Self>]) -> Result<Vec<Arith<W>>> {
+        let options = self.party.options;
+        in_forms(self, layers, &options, Weight::map, form_of, Self::sums)
     }
 
     fn lookup(&mut self, x: &Arith<W>, tables: &[Vec<W>]) -> Result<Vec<Arith<W>>> {

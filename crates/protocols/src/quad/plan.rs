@@ -5,15 +5,17 @@ use covey_ring::{Ring, Word};
 
 use super::bits::{AllBitsPlan, SignPlan, and_layout};
 use super::share::Role;
+use super::stream::Opening;
 use super::{Quad, convert, folding, fused, input, lookup, memory, output, product, truncate, verdict};
-use crate::api::{Costs, Options, SourcedMap, WeightKind};
+use crate::api::{Costs, Geometry, Options, SourcedMap, WeightKind};
 use crate::composed;
 use crate::cost::{Cost, Gate};
-use crate::linear_map::{Follows, leading};
+use crate::linear_map::{Follows, ended, leading};
 use crate::machine::Layout;
+use crate::masked::ending::{Ended, Ending, Form, gates, relus, tiles};
 use crate::masked::fused::Task;
 use crate::masked::lookup::Sets;
-use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
+use crate::masked::pieces::{PIECE, chunks, lens, piece_of};
 use crate::memory::Held;
 use crate::trio;
 
@@ -30,25 +32,18 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Opening { .. } | Gate::Prepare { .. } => Cost::default(),
         Gate::Linear { geometry, batch, weight, truncate, relu, .. } => {
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
-            let begins = match weight {
-                WeightKind::Public => Begins::Shared,
-                WeightKind::Stored { .. } if folding::pays_for_map(&geometry, batch) => {
-                    Begins::Combined(folding::verified_by_map(&geometry, batch))
-                }
-                _ => Begins::ByElement,
-            };
-            product(lens, begins, (truncate, relu), ring, options)
+            products(&[(lens, (truncate, relu))], &[begins(&geometry, batch, weight)], ring, options)
         }
         Gate::Matmul { shape, truncate } => {
             let count = shape.batch * shape.rows * shape.columns;
             let begins = match folding::pays_for_product(&shape) {
-                true => Begins::Combined(folding::verified_by_product(&shape)),
-                false => Begins::ByElement,
+                true => (Opening::Combined, folding::verified_by_product(&shape)),
+                false => (Opening::ByElement, 0),
             };
-            product(lens(count, piece_of(&shape)), begins, (truncate, None), ring, options)
+            products(&[(lens(count, piece_of(&shape)), (truncate, None))], &[begins], ring, options)
         }
         Gate::Product { count, truncate, .. } => {
-            product(lens(count, PIECE), Begins::ByElement, (truncate, None), ring, options)
+            products(&[(lens(count, PIECE), (truncate, None))], &[(Opening::ByElement, 0)], ring, options)
         }
         Gate::Truncate { count, truncation } => {
             let plan = truncate::CheckedTruncationPlan::new(
@@ -89,51 +84,100 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     }
 }
 
-/// How a gate begins: with a sharing, or with what a product opens, checked by element, or as so many combinations of each message.
-#[derive(Clone, Copy)]
-enum Begins {
-    Shared,
-    ByElement,
-    Combined(usize),
+/// How a gate begins, and as how many combinations of each message.
+fn begins(geometry: &Geometry, batch: usize, weight: WeightKind) -> (Opening, usize) {
+    match weight {
+        WeightKind::Public => (Opening::None, 0),
+        WeightKind::Stored { .. } if folding::pays_for_map(geometry, batch) => {
+            (Opening::Combined, folding::verified_by_map(geometry, batch))
+        }
+        _ => (Opening::ByElement, 0),
+    }
 }
 
-/// A product computed in pieces of these lengths, with what follows it.
-fn product(lens: Vec<usize>, begins: Begins, (truncate, relu): Follows, ring: Ring, options: &Options) -> Cost {
-    let count = lens.iter().sum();
-    let (public, folded) = (matches!(begins, Begins::Shared), matches!(begins, Begins::Combined(_)));
-    let combined = |ring: Ring| match begins {
-        Begins::Combined(len) => {
-            Cost::tiled(len, options.tile_size(), options.window, |len| folding::layout(len, ring))
+type ProductEnding = Ending<fused::CheckedReluPlan, truncate::CheckedTruncationPlan>;
+
+/// How a product of `count` elements ends. Comparisons that fuse take in the ReLU.
+pub(super) fn ending(
+    opening: Opening,
+    (truncate, relu): Follows,
+    ring: Ring,
+    options: &Options,
+    count: usize,
+) -> ProductEnding {
+    match (truncate, relu.filter(|_| options.adder.fuses())) {
+        (truncate, Some(comparison)) => {
+            let task = Task::new(opening.opens(), truncate, comparison, ring, options);
+            let plan = trio::fused::FusedReluPlan::choose(task, options, count);
+            Ending::Relu(fused::CheckedReluPlan::new(plan, opening.folded()))
         }
-        _ => Cost::default(),
-    };
-    let tiled = |layout: &dyn Fn(usize) -> Layout| {
-        Cost::of_tiles(tile_lens(lens.clone(), options.tile_size()), options.window, layout)
-    };
-    if let Some(comparison) = relu.filter(|_| options.adder.fuses()) {
-        let task = Task::new(!public, truncate, comparison, ring, options);
-        let plan = fused::CheckedReluPlan::new(trio::fused::FusedReluPlan::choose(task, options, count), folded);
-        let mut cost = tiled(&|len| plan.layout(len));
-        cost += &combined(task.opened());
-        return cost;
+        (Some(truncation), None) => {
+            let plan = trio::truncate::TruncationPlan::new(truncation, opening.opens(), ring, options, count);
+            Ending::Shift(truncate::CheckedTruncationPlan::new(plan, opening.folded()))
+        }
+        (None, None) => Ending::Plain,
     }
-    let mut cost = match truncate {
-        Some(truncation) => {
-            let plan = trio::truncate::TruncationPlan::new(truncation, !public, ring, options, count);
-            let plan = truncate::CheckedTruncationPlan::new(plan, folded);
-            let mut cost = tiled(&|len| plan.layout(len));
-            cost += &combined(ring);
-            cost
-        }
-        None if public => Cost::default(),
-        None => {
-            let mut cost = tiled(&|len| product::layout(len, ring, folded));
-            cost += &combined(ring);
-            cost
-        }
+}
+
+fn layout(ending: &ProductEnding, opening: Opening, len: usize, ring: Ring) -> Layout {
+    match ending {
+        Ending::Relu(plan) => plan.layout(len),
+        Ending::Shift(plan) => plan.layout(len),
+        Ending::Plain => product::layout(len, ring, opening.folded()),
+    }
+}
+
+/// What layers of one gate have alike.
+pub(super) fn form_of(layer: &Gate, ring: Ring, options: &Options) -> Form {
+    let (ended, (opening, _)) = (ended(layer), beginning(layer));
+    let ending = ending(opening, ended.1, ring, options, layer.elements());
+    let number = match &ending {
+        Ending::Relu(_) => 0,
+        Ending::Shift(_) => 1,
+        Ending::Plain => 2,
     };
-    if let Some(comparison) = relu {
-        cost += &plan(&Gate::Relu { count, truncate: None, comparison }, ring, options);
+    Form::new(number, &ended, options, |len| layout(&ending, opening, len, ring))
+}
+
+/// How a layer's gate begins, as [`begins`].
+fn beginning(layer: &Gate) -> (Opening, usize) {
+    match layer {
+        Gate::Linear { geometry, batch, weight, .. } => begins(geometry, *batch, *weight),
+        _ => (Opening::ByElement, 0),
+    }
+}
+
+/// Products computed in one gate, whose endings are of one form.
+fn products(layers: &[Ended], begin: &[(Opening, usize)], ring: Ring, options: &Options) -> Cost {
+    let of = |((lens, follows), (opening, _)): (&Ended, &(Opening, usize))| {
+        ending(*opening, *follows, ring, options, lens.iter().sum())
+    };
+    let endings: Vec<_> = layers.iter().zip(begin).map(of).collect();
+    let mut cost = match (endings.first(), begin.first()) {
+        (Some(Ending::Plain), Some((Opening::None, _))) => Cost::default(),
+        _ => Cost::of_tiles(tiles(layers, options.tile_size()), options.window, |(number, len)| {
+            layout(&endings[number], begin[number].0, len, ring)
+        }),
+    };
+    for ((_, (truncate, relu)), &(_, combined)) in layers.iter().zip(begin).filter(|(_, begin)| begin.0.folded()) {
+        let fused = relu.filter(|_| options.adder.fuses());
+        let opened = fused.map_or(ring, |relu| Task::new(true, *truncate, relu, ring, options).opened());
+        cost += &Cost::tiled(combined, options.tile_size(), options.window, |len| folding::layout(len, opened));
+    }
+    if !options.adder.fuses() {
+        cost += &relus(layers, |relu| plan(relu, ring, options));
+    }
+    cost
+}
+
+/// The cost of layers with secret weights: a gate for each form.
+fn parallel(layers: &[Gate], ring: Ring, options: &Options) -> Cost {
+    let forms: Vec<_> = layers.iter().map(|layer| form_of(layer, ring, options)).collect();
+    let mut cost = Cost::default();
+    for gate in gates(&forms, options) {
+        let layers = gate.iter().map(|&number| &layers[number]);
+        let (ended, begin): (Vec<Ended>, Vec<_>) = layers.map(|layer| (ended(layer), beginning(layer))).unzip();
+        cost += &products(&ended, &begin, ring, options);
     }
     cost
 }
@@ -147,8 +191,16 @@ impl<W: Word> Costs for Quad<W> {
         leading(maps).filter(|_| folding::pays_for_sum(maps, batch).is_some())
     }
 
+    fn joins_layers(options: &Options) -> bool {
+        options.network.is_far()
+    }
+
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan(gate, ring, options)
+    }
+
+    fn plan_parallel(layers: &[Gate], ring: Ring, options: &Options) -> Cost {
+        parallel(layers, ring, options)
     }
 
     fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {

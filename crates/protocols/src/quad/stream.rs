@@ -9,23 +9,25 @@ use super::audit::{Audit, Audited, Beside, Site};
 use super::folding::{Fold, MESSAGES};
 use super::share::Arith;
 use super::transcript::Digests;
-use super::{Parts, Quad, fused, product, truncate};
+use super::{Parts, Quad, fused, plan, product, truncate};
 use crate::api::Result;
 use crate::linear_map::Follows;
 use crate::machine::Machine;
+use crate::masked::ending::{Ending, all, mixed};
 use crate::masked::pieces::{Feed, Own, PieceTile, Pieces, tile_lens};
+use crate::party::Party;
 
-/// How what a product opens is checked.
-pub(super) enum Compared<'a, W> {
-    /// Nothing is opened: a sharing is shifted or clamped.
-    Sharing,
-    /// Element by element: writes what goes beside piece `index` (`product.rs`).
-    ByElement(Own<'a, W>),
-    /// By combinations (`folding.rs`).
-    Combined(&'a mut dyn Fold<W>),
+/// How the openings of one gate are checked.
+pub(super) struct Compared<'a, W> {
+    /// By tensor.
+    openings: Vec<Opening>,
+    /// Writes the asides of pieces whose tensor is checked by element (`product.rs`).
+    aside: Option<Own<'a, W>>,
+    /// Takes pieces whose tensor is checked by combinations (`folding.rs`).
+    fold: Option<&'a mut dyn Fold<W>>,
 }
 
-/// How a gate begins.
+/// How a product's gate begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
     /// With a sharing.
@@ -46,13 +48,20 @@ impl Opening {
     }
 }
 
-impl<W> Compared<'_, W> {
-    fn opening(&self) -> Opening {
-        match self {
-            Compared::Sharing => Opening::None,
-            Compared::ByElement(_) => Opening::ByElement,
-            Compared::Combined(_) => Opening::Combined,
-        }
+impl<'a, W> Compared<'a, W> {
+    /// Of several tensors.
+    pub fn each(openings: Vec<Opening>, aside: Option<Own<'a, W>>, fold: Option<&'a mut dyn Fold<W>>) -> Self {
+        Compared { openings, aside, fold }
+    }
+
+    /// One tensor, by element.
+    pub fn by_element(aside: Own<'a, W>) -> Self {
+        Compared::each(vec![Opening::ByElement], Some(aside), None)
+    }
+
+    /// One tensor, by combinations.
+    pub fn combined(fold: &'a mut dyn Fold<W>) -> Self {
+        Compared::each(vec![Opening::Combined], None, Some(fold))
     }
 }
 
@@ -85,66 +94,71 @@ impl<W: Word> Quad<W> {
     /// What follows a product whose own parts are `pieces`: a shift, and a ReLU that joins the gate; with neither, the plain resharing.
     pub(super) fn finish_product(
         &mut self,
-        shape: &[usize],
         pieces: Pieces<'_, W>,
         checked: Compared<'_, W>,
-        (truncate, relu): Follows,
-    ) -> Result<Arith<W>> {
-        self.party.admit::<Self>(truncate)?;
-        let (count, opening) = (shape.iter().product(), checked.opening());
-        if let Some(relu) = relu {
-            let plan = self.fused_plan(opening, truncate, relu, count);
-            return self
-                .stream(shape, pieces, checked, |site, own, aside| fused::Fused::new(site, plan.clone(), own, aside));
+        follows: &[Follows],
+    ) -> Result<Vec<Arith<W>>> {
+        follows.iter().try_for_each(|(truncate, _)| self.party.admit::<Self>(*truncate))?;
+        let (openings, Party { ring, options, .. }) = (checked.openings.clone(), &self.party);
+        let ending = |((&opening, &follows), count)| plan::ending(opening, follows, *ring, options, count);
+        let endings: Vec<_> = openings.iter().zip(follows).zip(pieces.counts()).map(ending).collect();
+        let plans = all(&endings, |ending| if let Ending::Relu(plan) = ending { Some(plan.clone()) } else { None });
+        if let Some(plans) = plans {
+            return self.stream(pieces, checked, |site, tensor, own, aside| {
+                fused::Fused::new(site, plans[tensor].clone(), own, aside)
+            });
         }
-        match truncate {
-            None => self.stream(shape, pieces, checked, |site, own, aside| {
-                product::Product::new(site, opening.folded(), own, aside)
+        let plans = all(&endings, |ending| if let Ending::Shift(plan) = ending { Some(plan.clone()) } else { None });
+        if let Some(plans) = plans {
+            return self.stream(pieces, checked, |site, tensor, own, aside| {
+                truncate::Truncate::new(site, plans[tensor].clone(), own, aside)
+            });
+        }
+        match all(&endings, |ending| matches!(ending, Ending::Plain).then_some(())) {
+            Some(_) => self.stream(pieces, checked, |site, tensor, own, aside| {
+                product::Product::new(site, openings[tensor].folded(), own, aside)
             }),
-            Some(truncation) => {
-                let plan = self.truncation_plan(truncation, opening, count);
-                self.stream(shape, pieces, checked, |site, own, aside| {
-                    truncate::Truncate::new(site, plan.clone(), own, aside)
-                })
-            }
+            None => Err(mixed()),
         }
     }
 
     /// Runs a gate over pieces that are computed when their first tile's turn comes.
     fn stream<A>(
         &mut self,
-        shape: &[usize],
         pieces: Pieces<'_, W>,
         checked: Compared<'_, W>,
-        gate: impl Fn(&Site, Buffer<W>, Buffer<W>) -> A + Sync,
-    ) -> Result<Arith<W>>
+        gate: impl Fn(&Site, usize, Buffer<W>, Buffer<W>) -> A + Sync,
+    ) -> Result<Vec<Arith<W>>>
     where
         A: Audited<Extra = Beside<W>, Inner: Machine<Output = Parts<W>>>,
     {
-        let lens = &pieces.lens;
-        let (mut aside, mut fold) = match checked {
-            Compared::Sharing => (None, None),
-            Compared::ByElement(aside) => (Some(Feed::new(lens.clone(), aside, self.party.computes(), None)), None),
-            Compared::Combined(fold) => {
-                (None, Some(Gathered { fold, lens: lens.clone(), messages: Default::default() }))
-            }
-        };
+        let (lens, shapes) = (&pieces.lens, pieces.shapes());
+        let Compared { openings, aside, fold } = checked;
+        let computes = self.party.computes();
+        let mut aside = aside.map(|aside| Feed::new(lens.clone(), aside, computes, None));
+        let mut fold = fold.map(|fold| Gathered { fold, lens: lens.clone(), messages: Default::default() });
         let mut digests = vec![Digests::default(); tile_lens(lens.iter().copied(), self.party.options.tile).count()];
-        let beside = |(piece, range): &PieceTile| {
-            aside.as_mut().map_or_else(Buffer::new, |aside| Buffer::copy_of(&aside.piece(*piece)[range.clone()]))
+        let beside = |PieceTile { tensor, piece, range }: &PieceTile| {
+            let aside = aside.as_mut().filter(|_| openings[*tensor] == Opening::ByElement);
+            aside.map_or_else(Buffer::new, |aside| Buffer::copy_of(&aside.piece(*piece)[range.clone()]))
         };
-        let machine = |site, own, aside| Audit::new(&site, gate(&site, own, aside));
+        let machine = |site, tensor, own, aside| Audit::new(&site, gate(&site, tensor, own, aside));
         let parts = |((a, b), Beside { extra, messages }, digest): (Parts<W>, Beside<W>, Digests)| {
             ([a, b, extra], (messages, digest))
         };
-        let done = |index: usize, (piece, range): &PieceTile, (messages, digest): ([Buffer<W>; 2], Digests)| {
-            if let Some(fold) = &mut fold {
+        let done = |index: usize,
+                    PieceTile { tensor, piece, range }: &PieceTile,
+                    (messages, digest): ([Buffer<W>; 2], Digests)| {
+            if let Some(fold) = fold.as_mut().filter(|_| openings[*tensor].folded()) {
                 fold.take(*piece, range, &messages);
             }
             digests[index] = digest;
         };
-        let tensors = self.party.each_piece(shape, pieces, beside, machine, parts, done)?;
+        let tensors = self.party.each_piece(pieces, beside, machine, parts, done)?;
         digests.iter().for_each(|digests| self.transcript.add(digests));
-        Ok(tensors.map_or_else(|| Arith::zeros(shape), Arith::of))
+        Ok(match tensors {
+            Some(tensors) => tensors.into_iter().map(Arith::of).collect(),
+            None => shapes.iter().map(|shape| Arith::zeros(shape)).collect(),
+        })
     }
 }

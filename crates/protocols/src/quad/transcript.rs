@@ -191,8 +191,8 @@ pub(super) struct Transcript {
 /// What ran under one node.
 pub(super) struct Layer {
     pub name: String,
-    /// What combines an opening in it.
-    pub challenge: Option<Arc<Challenge>>,
+    /// What combines openings in it.
+    pub challenges: Vec<Arc<Challenge>>,
     lines: [Option<Box<Hasher>>; Line::COUNT],
 }
 
@@ -206,17 +206,20 @@ impl Transcript {
 
     /// What follows belongs to `name`.
     pub fn enter(&mut self, name: &str) {
-        self.layers.push(Layer { name: name.to_string(), challenge: None, lines: Default::default() });
+        self.layers.push(Layer { name: name.to_string(), challenges: Vec::new(), lines: Default::default() });
     }
 
     /// What follows of the layer is an opening that is combined by this.
     pub fn is_challenged(&mut self, by: &Arc<Challenge>) {
-        self.layers.last_mut().expect("there is one").challenge = Some(by.clone());
+        let challenges = &mut self.layers.last_mut().expect("there is one").challenges;
+        if !challenges.iter().any(|other| Arc::ptr_eq(other, by)) {
+            challenges.push(by.clone());
+        }
     }
 
-    /// What combines an opening, layer after layer.
-    pub fn challenges(&self) -> Vec<Option<Arc<Challenge>>> {
-        self.layers.iter().map(|layer| layer.challenge.clone()).collect()
+    /// What combines openings, layer after layer.
+    pub fn challenges(&self) -> Vec<Vec<Arc<Challenge>>> {
+        self.layers.iter().map(|layer| layer.challenges.clone()).collect()
     }
 
     /// Adds a tile. Tiles of a gate come in their order.

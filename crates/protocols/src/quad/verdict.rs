@@ -55,7 +55,7 @@ pub(super) struct Check {
     given: [Vec<u8>; GIVEN.len()],
     computed: [Vec<u8>; COMPUTED.len()],
     /// What combines an opening, layer after layer.
-    challenges: Vec<Option<Arc<Challenge>>>,
+    challenges: Vec<Vec<Arc<Challenge>>>,
     own: Verdict,
     /// By sender: what it told this party, and what the others say it told them.
     told: [[Verdict; PARTIES]; PARTIES],
@@ -207,7 +207,7 @@ impl Machine for Check {
                     .filter_map(|(line, own)| difference(own, inbox.bytes(line.ends()[0], own.len())))
                     .collect();
                 // Of each line: where an earlier layer differs, a later one says nothing of what combines it.
-                layers.iter().filter_map(|&layer| self.challenges[layer].as_ref()).for_each(|by| by.spend());
+                layers.iter().flat_map(|&layer| &self.challenges[layer]).for_each(|by| by.spend());
                 if let Some(layer) = layers.into_iter().min().filter(|_| self.own == WELL) {
                     self.own = verdict(OPENED, layer);
                 }

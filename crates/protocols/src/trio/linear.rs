@@ -9,13 +9,13 @@ use covey_ring::Word;
 use super::share::{Arith, Role};
 use super::{StoredShare, Trio};
 use crate::api::{
-    Bias, BiasOf, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, SourcedMap, Term, TermOf,
-    Truncation, WeightKind, WeightOf, WeightSource,
+    Bias, BiasOf, Epilogue, EpilogueOf, Geometry, Linear, MatmulShape, Placement, Result, Shaped, SourcedMap, Term,
+    TermOf, Truncation, WeightKind, WeightOf, WeightSource,
 };
 use crate::components::same_shape;
 use crate::composed;
-use crate::linear_map::{Applied, add_bias, add_chunks, public_map};
-use crate::masked::pieces::{PIECE, add_residual, by_chunks, by_rows, chunks, consecutive, rows_of};
+use crate::linear_map::{Applied, Follows, MapSum, add_bias, add_chunks, public_map};
+use crate::masked::pieces::{PIECE, Pieces, add_residual, by_chunks, by_rows, chunks, consecutive, only, rows_of};
 use crate::masked::select as loops;
 
 /// This party's working form of one version of a weight. Its products (`product.rs`) are sums over parts: P0 multiplies
@@ -46,7 +46,7 @@ impl<W: Word> Weight<W> {
         Ok(Weight { geometry, kind, kernel })
     }
 
-    fn public(&self) -> bool {
+    pub(super) fn public(&self) -> bool {
         self.kind == WeightKind::Public
     }
 
@@ -121,7 +121,7 @@ impl<W: Word> Linear for Trio<W> {
                 }
             }
         };
-        self.finish_product(&dims.output(), by_rows(&dims, Box::new(own)), opens, (shift, None))
+        only(self.finish_product(by_rows(&dims, Box::new(own)), opens, &[(shift, None)])?)
     }
 
     fn mul(&mut self, x: &Arith<W>, y: &Arith<W>, shift: Option<Truncation>) -> Result<Arith<W>> {
@@ -154,7 +154,7 @@ impl<W: Word> Trio<W> {
                 _ => {}
             }
         };
-        self.finish_product(x.shape(), consecutive(x.len(), PIECE, Box::new(own)), opens, (shift, None))
+        only(self.finish_product(consecutive(x.shape(), PIECE, Box::new(own)), opens, &[(shift, None)])?)
     }
 
     /// The sum of maps of one output shape with what follows, cut as the one at `leading` is.
@@ -164,44 +164,65 @@ impl<W: Word> Trio<W> {
         leading: usize,
         epilogue: &EpilogueOf<Self>,
     ) -> Result<Arith<W>> {
-        let Term { x, weight, .. } = terms[leading];
-        let Applied { shape, batch, .. } = epilogue.applied(&weight.geometry, x)?;
-        let chunks = chunks(&weight.geometry, batch);
-        let relu = epilogue.relu.filter(|_| self.party.options.adder.fuses());
-        let plain = epilogue.truncate.is_none() && relu.is_none();
-        let (role, opens) = (self.party.role, !weight.public() && !plain);
-        let scale = epilogue.scale();
-        let multiplied: Vec<_> = terms.iter().map(|term| self.multiplied(term.x, term.weight.public())).collect();
-        let maps = terms.iter().zip(&multiplied);
-        let mut maps: Vec<_> = maps
-            .map(|(term, xs)| {
-                term.weight.kernel.running(batch, &xs.iter().map(|x| &x[..]).collect::<Vec<_>>(), &chunks)
-            })
-            .collect();
-        let mut scratch = Vec::new();
-        let own = |index: usize, out: &mut [W]| {
-            let chunk = &chunks[index];
-            add_chunks(&mut maps, index, &mut scratch, out);
-            if plain {
-                return;
-            }
-            if opens && role == Role::P0 {
-                elementwise::neg_assign(out);
-            }
-            for part in terms.iter().flat_map(|term| added(role, opens, term.bias.as_ref())) {
-                chunk.add_bias(part, out);
-            }
-            let residual = epilogue.residual.map(Bias::Shared);
-            for part in added(role, opens, residual.as_ref()) {
-                add_residual(chunk, part, scale, &mut scratch, out);
-            }
+        only(self.sums(&[MapSum { terms, leading, epilogue: Epilogue { ..*epilogue } }])?)
+    }
+
+    /// Several sums in one gate, whose endings are of one form. Weights are public in all or in none.
+    pub(super) fn sums(&mut self, sums: &[MapSum<Self>]) -> Result<Vec<Arith<W>>> {
+        let fuses = self.party.options.adder.fuses();
+        let follows = |sum: &MapSum<Self>| (sum.epilogue.truncate, sum.epilogue.relu.filter(|_| fuses));
+        let follows: Vec<Follows> = sums.iter().map(follows).collect();
+        let plain = follows.iter().all(|follows| *follows == (None, None));
+        let public = sums.iter().all(|sum| sum.leading().weight.public());
+        let mut weights = sums.iter().flat_map(|sum| sum.terms).map(|term| term.weight);
+        debug_assert!(weights.all(|weight| weight.public() == public), "weights of one visibility");
+        let (role, opens) = (self.party.role, !public && !plain);
+        let of_sum = |sum: &MapSum<Self>| {
+            let &Term { x, weight, bias } = sum.leading();
+            let applied = Epilogue { bias, ..sum.epilogue }.applied(&weight.geometry, x)?;
+            let cut = chunks(&weight.geometry, applied.batch);
+            Ok((applied, cut))
         };
-        let mut out =
-            self.finish_product(&shape, by_chunks(&chunks, Box::new(own)), opens, (epilogue.truncate, relu))?;
-        if plain {
-            add_bias(self, &epilogue.bias, &weight.geometry, [&mut out.first, &mut out.second]);
+        let cut = sums.iter().map(of_sum).collect::<Result<Vec<_>>>()?;
+        let terms = sums.iter().flat_map(|sum| sum.terms);
+        let multiplied: Vec<_> = terms.map(|term| self.multiplied(term.x, term.weight.public())).collect();
+        let (mut multiplied, mut pieces) = (multiplied.iter(), Vec::with_capacity(sums.len()));
+        for (MapSum { terms, epilogue, .. }, (Applied { shape, batch, .. }, chunks)) in sums.iter().zip(&cut) {
+            let maps = terms.iter().zip(multiplied.by_ref());
+            let mut maps: Vec<_> = maps
+                .map(|(term, xs)| {
+                    term.weight.kernel.running(*batch, &xs.iter().map(|x| &x[..]).collect::<Vec<_>>(), chunks)
+                })
+                .collect();
+            let mut scratch = Vec::new();
+            let own = move |index: usize, out: &mut [W]| {
+                let chunk = &chunks[index];
+                add_chunks(&mut maps, index, &mut scratch, out);
+                if plain {
+                    return;
+                }
+                if opens && role == Role::P0 {
+                    elementwise::neg_assign(out);
+                }
+                for part in terms.iter().flat_map(|term| added(role, opens, term.bias.as_ref())) {
+                    chunk.add_bias(part, out);
+                }
+                let residual = epilogue.residual.map(Bias::Shared);
+                for part in added(role, opens, residual.as_ref()) {
+                    add_residual(chunk, part, epilogue.scale(), &mut scratch, out);
+                }
+            };
+            pieces.push(by_chunks(shape, chunks, Box::new(own)));
         }
-        composed::then_relu(self, out, epilogue.relu.filter(|_| relu.is_none()))
+        let results = self.finish_product(Pieces::parallel(pieces), opens, &follows)?;
+        let finish = |(mut out, sum): (Arith<W>, &MapSum<Self>)| {
+            let Term { weight, bias, .. } = sum.leading();
+            if plain {
+                add_bias(self, bias, &weight.geometry, [&mut out.first, &mut out.second]);
+            }
+            composed::then_relu(self, out, sum.epilogue.relu.filter(|_| !fuses))
+        };
+        results.into_iter().zip(sums).map(finish).collect()
     }
 
     /// What the parts of a weight multiply of x.

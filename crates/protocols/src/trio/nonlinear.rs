@@ -5,6 +5,7 @@ use covey_ring::{Ring, Word};
 
 use super::largest::{Largest, LargestPlan, Row};
 use super::linear::Weight;
+use super::plan::form_of;
 use super::reduced::{Reduced, ShiftPlan};
 use super::share::{Arith, Bool, Wire};
 use super::site::Site;
@@ -12,14 +13,14 @@ use super::table::{self, Entries, TablePlan};
 use super::widen::Widen;
 use super::{Trio, bits, comparison, convert, fused, lookup, truncate};
 use crate::api::{
-    Comparison, Costs, EpilogueOf, Local, Maximum, NonLinear, Result, Session, Shaped, Table, TableShape, TermOf,
-    Truncation,
+    Comparison, Costs, EpilogueOf, LayerOf, Local, Maximum, NonLinear, Result, Session, Shaped, Table, TableShape,
+    TermOf, Truncation,
 };
 use crate::clip::Clipped;
 use crate::components::{one_plane, same_planes};
 use crate::composed;
 use crate::cost::Gate;
-use crate::linear_map::sum_of_maps;
+use crate::linear_map::{in_forms, sum_of_maps};
 use crate::masked::fused::Task;
 use crate::masked::lookup::Sets;
 use crate::masked::subsets::Reversed;
@@ -34,6 +35,15 @@ impl<W: Word> NonLinear for Trio<W> {
     ) -> Result<Arith<W>> {
         let sum = |party: &mut Self, leading: usize, epilogue: &EpilogueOf<Self>| party.sum(terms, leading, epilogue);
         sum_of_maps(self, terms, (truncation, relu), Weight::map, Self::leading, sum)
+    }
+
+    fn joins_layers(&self) -> bool {
+        <Self as Costs>::joins_layers(&self.party.options)
+    }
+
+    fn parallel_layers(&mut self, layers: &[LayerOf<Self>]) -> Result<Vec<Arith<W>>> {
+        let options = self.party.options;
+        in_forms(self, layers, &options, Weight::map, form_of, Self::sums)
     }
 
     fn truncate(&mut self, x: &Arith<W>, truncation: Truncation) -> Result<Arith<W>> {

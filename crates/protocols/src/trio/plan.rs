@@ -15,11 +15,12 @@ use crate::api::{Comparison, Costs, Options, SourcedMap, TableShape, WeightKind}
 use crate::circuits::Adder;
 use crate::composed;
 use crate::cost::{Cost, Gate};
-use crate::linear_map::{Follows, leading};
+use crate::linear_map::{Follows, ended, leading};
 use crate::machine::Layout;
+use crate::masked::ending::{Ended, Ending, Form, gates, relus, tiles};
 use crate::masked::fused::Task;
 use crate::masked::lookup::Sets;
-use crate::masked::pieces::{PIECE, chunks, lens, piece_of, tile_lens};
+use crate::masked::pieces::{PIECE, chunks, lens, piece_of};
 use crate::memory::Held;
 
 fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
@@ -39,13 +40,15 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         Gate::Linear { geometry, batch, weight, truncate, relu, .. } => {
             let public = weight == WeightKind::Public;
             let lens = chunks(&geometry, batch).iter().map(Chunk::len).collect();
-            product(lens, public, (truncate, relu), ring, options)
+            products(&[(lens, (truncate, relu))], public, ring, options)
         }
         Gate::Matmul { shape, truncate } => {
             let count = shape.batch * shape.rows * shape.columns;
-            product(lens(count, piece_of(&shape)), false, (truncate, None), ring, options)
+            products(&[(lens(count, piece_of(&shape)), (truncate, None))], false, ring, options)
         }
-        Gate::Product { count, truncate, .. } => product(lens(count, PIECE), false, (truncate, None), ring, options),
+        Gate::Product { count, truncate, .. } => {
+            products(&[(lens(count, PIECE), (truncate, None))], false, ring, options)
+        }
         Gate::Truncate { count, truncation } => {
             let plan = ShiftPlan::choose(truncation, false, ring, options, count);
             tiled(count, &|len| plan.layout(len))
@@ -90,27 +93,57 @@ fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
     }
 }
 
-/// A product computed in pieces of these lengths, with what follows it.
-fn product(lens: Vec<usize>, public: bool, (truncate, relu): Follows, ring: Ring, options: &Options) -> Cost {
-    let count = lens.iter().sum();
-    let tiled = |layout: &dyn Fn(usize) -> Layout| {
-        Cost::of_tiles(tile_lens(lens.clone(), options.tile_size()), options.window, layout)
-    };
-    if let Some(comparison) = relu.filter(|_| options.adder.fuses()) {
-        let plan =
-            fused::FusedReluPlan::choose(Task::new(!public, truncate, comparison, ring, options), options, count);
-        return tiled(&|len| plan.layout(len));
-    }
-    let mut cost = match truncate {
-        Some(truncation) => {
-            let plan = ShiftPlan::choose(truncation, !public, ring, options, count);
-            tiled(&|len| plan.layout(len))
+/// How a product of `count` elements ends: of a sharing, or with what it opens. Comparisons that fuse take in the ReLU.
+pub(super) fn ending(
+    opens: bool,
+    (truncate, relu): Follows,
+    ring: Ring,
+    options: &Options,
+    count: usize,
+) -> Ending<fused::FusedReluPlan, ShiftPlan> {
+    match (truncate, relu.filter(|_| options.adder.fuses())) {
+        (truncate, Some(comparison)) => {
+            let task = Task::new(opens, truncate, comparison, ring, options);
+            Ending::Relu(fused::FusedReluPlan::choose(task, options, count))
         }
-        None if public => Cost::default(),
-        None => tiled(&|len| product::layout(len, ring)),
+        (Some(truncation), None) => Ending::Shift(ShiftPlan::choose(truncation, opens, ring, options, count)),
+        (None, None) => Ending::Plain,
+    }
+}
+
+fn layout(ending: &Ending<fused::FusedReluPlan, ShiftPlan>, len: usize, ring: Ring) -> Layout {
+    match ending {
+        Ending::Relu(plan) => plan.layout(len),
+        Ending::Shift(plan) => plan.layout(len),
+        Ending::Plain => product::layout(len, ring),
+    }
+}
+
+/// What layers of one gate have alike.
+pub(super) fn form_of(layer: &Gate, ring: Ring, options: &Options) -> Form {
+    let ended = ended(layer);
+    let ending = ending(true, ended.1, ring, options, layer.elements());
+    let number = match &ending {
+        Ending::Relu(_) => 0,
+        Ending::Shift(ShiftPlan::Full(_)) => 1,
+        Ending::Shift(ShiftPlan::Reduced(_)) => 2,
+        Ending::Plain => 3,
     };
-    if let Some(comparison) = relu {
-        cost += &plan(&Gate::Relu { count, truncate: None, comparison }, ring, options);
+    Form::new(number, &ended, options, |len| layout(&ending, len, ring))
+}
+
+/// Products computed in one gate, whose endings are of one form.
+fn products(layers: &[Ended], public: bool, ring: Ring, options: &Options) -> Cost {
+    let of = |(lens, follows): &Ended| ending(!public, *follows, ring, options, lens.iter().sum());
+    let endings: Vec<_> = layers.iter().map(of).collect();
+    let mut cost = match endings.first() {
+        Some(Ending::Plain) if public => Cost::default(),
+        _ => Cost::of_tiles(tiles(layers, options.tile_size()), options.window, |(number, len)| {
+            layout(&endings[number], len, ring)
+        }),
+    };
+    if !options.adder.fuses() {
+        cost += &relus(layers, |relu| plan(relu, ring, options));
     }
     cost
 }
@@ -148,8 +181,22 @@ impl<W: Word> Costs for Trio<W> {
         options.adder.fuses() && table::fits(shape, ring, W::BITS)
     }
 
+    fn joins_layers(options: &Options) -> bool {
+        options.network.is_far()
+    }
+
     fn plan(gate: &Gate, ring: Ring, options: &Options) -> Cost {
         plan(gate, ring, options)
+    }
+
+    fn plan_parallel(layers: &[Gate], ring: Ring, options: &Options) -> Cost {
+        let forms: Vec<Form> = layers.iter().map(|layer| form_of(layer, ring, options)).collect();
+        let mut cost = Cost::default();
+        for gate in gates(&forms, options) {
+            let layers: Vec<Ended> = gate.iter().map(|&number| ended(&layers[number])).collect();
+            cost += &products(&layers, false, ring, options);
+        }
+        cost
     }
 
     fn memory(held: &Held, _: Ring, options: &Options) -> Vec<u64> {

@@ -3,5 +3,6 @@
 mod beaver_lookups;
 mod common;
 mod key_bits;
+mod parallel;
 mod trio;
 mod trio_tables;

@@ -7,7 +7,7 @@ use covey_ring::Ring;
 
 use super::*;
 
-const RELU: Fusions = Fusions { relu: true, maxima: false, layers: false };
+const RELU: Fusions = Fusions { relu: true, maxima: false, layers: false, parallel: false };
 
 /// An input, and a dense layer of it with its shift.
 fn layer() -> (ProgramBuilder, ValueId, ValueId) {
@@ -228,4 +228,53 @@ fn a_relu_joins_its_linear_layer_where_the_protocol_gains_by_it() {
     let step = &fused.steps[0];
     assert_eq!((step.truncate.unwrap().bound, step.relu.unwrap().bound, step.node), (24, 16, 0));
     assert_eq!(step.output, program(false).outputs()[0]);
+}
+
+#[test]
+fn layers_that_need_nothing_of_each_other_are_one_step() {
+    let mut b = ProgramBuilder::new("branches", Ring::Pow2(32));
+    let x = b.input("x", &[4], 8);
+    b.bound(x, 8);
+    let known = b.constant("known", &[4, 4], 8, (0..16).collect());
+    let layer = |b: &mut ProgramBuilder, name: &str, x, weight: Option<ValueId>, rectified: bool| {
+        let weight = weight.unwrap_or_else(|| b.parameter(&format!("{name}.weight"), &[4, 4], 8));
+        let product = b.node(name, op::Dense, &[x, weight]);
+        b.bound(product, 20);
+        let short = b.node(name, op::Truncate { bits: 8, rounding: Rounding::Exact }, &[product]);
+        b.bound(short, 12);
+        if rectified { b.node(&format!("{name}.relu"), op::Relu, &[short]) } else { short }
+    };
+    let one = layer(&mut b, "one", x, None, true);
+    let behind = layer(&mut b, "behind", one, None, true);
+    let plain = layer(&mut b, "plain", x, None, false);
+    let public = layer(&mut b, "public", x, Some(known), true);
+    let negative = b.node("negative", op::Sub, &[plain, x]);
+    b.bound(negative, 13);
+    let other = layer(&mut b, "other", x, None, true);
+    let later = layer(&mut b, "later", negative, None, true);
+    for output in [behind, public, other, later] {
+        b.output(output);
+    }
+    let program = b.build().unwrap();
+    let names = |parallel| -> Vec<String> {
+        let schedule = Schedule::new(&program, Fusions { parallel, ..RELU });
+        schedule.steps.iter().map(|step| step.name.clone()).collect()
+    };
+    let apart = ["one+one.relu", "behind+behind.relu", "plain", "public+public.relu", "negative", "other+other.relu"];
+    assert_eq!(names(false)[..6], apart);
+    // "later" reads what is computed of "plain" alone, which no ReLU follows.
+    let joined = [
+        "one+one.relu+other+other.relu",
+        "plain",
+        "negative",
+        "behind+behind.relu+later+later.relu",
+        "public+public.relu",
+    ];
+    assert_eq!(names(true), joined);
+    // What members read is freed behind the last of their steps.
+    let schedule = Schedule::new(&program, Fusions { parallel: true, ..RELU });
+    let freed = |id| schedule.steps.iter().position(|step| step.last_uses.contains(&id));
+    assert_eq!([x, one, negative].map(freed), [Some(4), Some(3), Some(3)]);
+    let outputs: Vec<ValueId> = schedule.steps[3].members().map(|step| step.output).collect();
+    assert_eq!(outputs, [behind, later]);
 }

@@ -1,6 +1,6 @@
 //! The simulated network itself.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -74,10 +74,18 @@ struct Hub {
 /// Who does not go on by itself.
 #[derive(Default)]
 struct Standing {
-    /// Who waits for a message now.
-    waits: HashMap<PeerId, Waiting>,
-    /// Whose endpoint is gone.
-    gone: HashSet<PeerId>,
+    /// Who waits for a message now, and on which stream.
+    waits: BTreeMap<(PeerId, u32), Waiting>,
+    /// The streams of all who have opened any, and have not closed them.
+    open: HashMap<PeerId, BTreeSet<u32>>,
+}
+
+impl Standing {
+    /// What `peer` waits for: on `stream` if it does so there.
+    fn wait_of(&self, peer: PeerId, stream: u32) -> Option<Waiting> {
+        let own = self.waits.get(&(peer, stream));
+        own.or_else(|| self.waits.range((peer, 0)..=(peer, u32::MAX)).map(|(_, wait)| wait).next()).copied()
+    }
 }
 
 /// A peer's wait: for whom, on which stream, since when in virtual time.
@@ -105,21 +113,24 @@ impl Hub {
     fn root_of(&self, waiter: PeerId, mut wait: Waiting) -> Waiting {
         let standing = lock(&self.standing);
         let mut seen = vec![(waiter, wait)];
-        while let Some(next) = standing.waits.get(&wait.from) {
+        while let Some(next) = standing.wait_of(wait.from, wait.stream) {
             if let Some(start) = seen.iter().position(|(peer, _)| *peer == wait.from) {
                 let first = seen[start..].iter().min_by_key(|(peer, wait)| (wait.since, *peer));
                 return first.map_or(wait, |(_, wait)| *wait);
             }
-            seen.push((wait.from, *next));
-            wait = *next;
+            seen.push((wait.from, next));
+            wait = next;
         }
         wait
     }
 
     /// Whether nobody can send any more. Who waits for what has been sent does not wait: [`Options::at_rest`].
     fn is_at_rest(&self, standing: &Standing) -> bool {
-        let stands = |peer: &PeerId| standing.waits.contains_key(peer) || standing.gone.contains(peer);
-        self.options.at_rest && (0..self.inboxes.len()).all(|peer| stands(&peer))
+        let stands = |peer: PeerId| {
+            let streams = standing.open.get(&peer);
+            streams.is_some_and(|streams| streams.iter().all(|stream| standing.waits.contains_key(&(peer, *stream))))
+        };
+        self.options.at_rest && (0..self.inboxes.len()).all(stands)
     }
 
     fn has_left(&self, peer: PeerId) -> bool {
@@ -154,11 +165,10 @@ impl Membership {
         let queue = self.hub.inboxes[to].queue(self.me(), stream);
         // Under one lock, lest its receiver count as waiting for what is there.
         let mut standing = self.hub.options.at_rest.then(|| lock(&self.hub.standing));
-        if let Some(standing) = &mut standing {
-            let ends = |wait: &Waiting| wait.from == self.me() && wait.stream == stream;
-            if standing.waits.get(&to).is_some_and(ends) {
-                standing.waits.remove(&to);
-            }
+        if let Some(standing) = &mut standing
+            && standing.waits.get(&(to, stream)).is_some_and(|wait| wait.from == self.me())
+        {
+            standing.waits.remove(&(to, stream));
         }
         let len = parcel.body.len();
         let pushed = queue.push(parcel, len, Instant::now() + self.timeout);
@@ -173,7 +183,7 @@ impl Membership {
         let wait = Waiting { from, stream, since: *lock(&hub.clocks[me]) };
         let popped = self.stand(&queue, wait).unwrap_or_else(|| queue.pop(Instant::now() + self.timeout));
         if popped.is_ok() && !hub.options.at_rest {
-            lock(&hub.standing).waits.remove(&me);
+            lock(&hub.standing).waits.remove(&(me, stream));
         }
         popped.map_err(|ended| match ended {
             Wait::TimedOut => self.in_vain(me, wait),
@@ -190,7 +200,7 @@ impl Membership {
                 return Some(there);
             }
         }
-        standing.waits.insert(self.me(), wait);
+        standing.waits.insert((self.me(), wait.stream), wait);
         self.hub.is_at_rest(&standing).then_some(Err(Wait::TimedOut))
     }
 
@@ -297,7 +307,7 @@ impl Network for SimNetwork {
         if !self.membership.hub.inboxes[self.me()].open(stream) {
             return Err(TransportError::local(format!("stream {stream} is open already")));
         }
-        lock(&self.membership.hub.standing).gone.remove(&self.me());
+        lock(&self.membership.hub.standing).open.entry(self.me()).or_default().insert(stream);
         let meter = Arc::new(self.meter.view());
         Ok(Box::new(SimEndpoint { stream, membership: self.membership.clone(), meter }))
     }
@@ -394,9 +404,10 @@ impl Drop for SimEndpoint {
         hub.inboxes[me].release(self.stream);
         let waits_in_vain = {
             let mut standing = lock(&hub.standing);
-            standing.gone.insert(me);
-            let first = standing.waits.iter().min_by_key(|(peer, _)| **peer);
-            first.filter(|_| hub.is_at_rest(&standing)).map(|(peer, wait)| (*peer, *wait))
+            standing.waits.remove(&(me, self.stream));
+            standing.open.entry(me).or_default().remove(&self.stream);
+            let first = standing.waits.first_key_value();
+            first.filter(|_| hub.is_at_rest(&standing)).map(|((peer, _), wait)| (*peer, *wait))
         };
         if let Some((waiter, wait)) = waits_in_vain {
             self.membership.in_vain(waiter, wait);

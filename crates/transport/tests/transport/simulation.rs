@@ -149,6 +149,37 @@ fn at_rest_whoever_has_ended_is_not_waited_for() {
 }
 
 #[test]
+fn at_rest_a_peer_waits_on_all_its_endpoints_or_not_at_all() {
+    // P0 waits on stream 0 for what P1 sends once it has heard of it on stream 1.
+    let talk = |told: bool| {
+        each(resting(2, Vec::new()), move |net| {
+            let (mut first, mut second) = (net.endpoint(0).unwrap(), net.endpoint(1).unwrap());
+            if net.me() == 1 && told {
+                second.recv(0, Phase::Online, 1)?;
+                return first.send(0, Phase::Online, vec![0]);
+            }
+            if net.me() == 1 {
+                drop(first);
+                return second.recv(0, Phase::Online, 1).map(|_| ());
+            }
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| first.recv(1, Phase::Online, 1).map(|_| ()));
+                std::thread::sleep(Duration::from_millis(50));
+                match told {
+                    true => second.send(1, Phase::Online, vec![0])?,
+                    false => drop(second),
+                }
+                waiting.join().unwrap()
+            })
+        })
+    };
+    talk(true).into_iter().for_each(|end| end.unwrap());
+    let reasons: Vec<String> = talk(false).iter().map(|end| end.as_ref().unwrap_err().reason()).collect();
+    assert_eq!(reasons[0], reasons[1]);
+    assert!(reasons[0].ends_with("while all waited"), "{}", reasons[0]);
+}
+
+#[test]
 fn at_rest_nobody_gives_up_on_what_comes() {
     // Everyone mostly waits for everyone, so that all but one often do at once.
     for seed in 0..20 {
