@@ -4,10 +4,11 @@ use covey_kernels::ConvGeometry;
 use covey_protocols::api::{MatmulShape, Result};
 use covey_protocols::clip::Ends;
 use covey_protocols::parts::*;
-use covey_protocols::quad::{Arith, Bool, Quad};
+use covey_protocols::quad::{Arith, Bool, Quad, StoredShare, Weight};
+use covey_protocols::served::Served;
 use covey_protocols::{
-    Bias, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Placement, ProtocolError, Rounding, Term, Truncation,
-    WeightSource,
+    Bias, Checked, Comparison, Epilogue, EpilogueOf, Geometry, Layer, Placement, ProtocolError, Rounding, Term,
+    Truncation, WeightSource,
 };
 use covey_ring::{Ring, Tensor, Word};
 
@@ -108,18 +109,72 @@ pub struct Results<W> {
 }
 
 /// Words that are opened.
-pub const RESULTS: usize = 114;
+pub const RESULTS: usize = 116;
 
 /// Number of the first node in which anything is opened.
 pub const OPENINGS: u32 = 1000;
 /// The checks' nodes.
 pub const CHECKS: std::ops::Range<u32> = 900..OPENINGS;
 
+/// What a party has of a parameter on a lane.
+pub enum Held<W: Word> {
+    /// Where it has its listed role.
+    Stored(StoredShare<W>),
+    /// Where roles have turned.
+    Turned(Arith<W>),
+}
+
+impl<W: Word> Held<W> {
+    /// What listed party `me` was `given` of parameter `number`, on a lane of assignment `turn`, if it turns its share by `by`.
+    pub fn load(
+        party: &Quad<W>,
+        given: StoredWeight<W>,
+        (me, number): (usize, usize),
+        [turn, by]: [usize; 2],
+    ) -> Result<Self> {
+        let shape = SHAPES[number];
+        let stored = QuadHarness::<W>::load(given, me, shape, 5);
+        let stored = stored.ok_or(ProtocolError::Internal("what a party holds of a parameter"))?;
+        if [turn, by] == [0, 0] {
+            return Ok(Held::Stored(stored));
+        }
+        let components = Quad::stored_components(me, stored);
+        let share = Quad::turned(me, by, components).and_then(|parts| party.share_of_components(shape, parts));
+        share.map(Held::Turned).ok_or(ProtocolError::Internal("a turned parameter"))
+    }
+
+    fn restored(self, party: &mut Quad<W>) -> Result<Arith<W>> {
+        match self {
+            Held::Stored(stored) => party.restore(stored),
+            Held::Turned(share) => Ok(share),
+        }
+    }
+
+    fn prepared(self, party: &mut Quad<W>, geometry: Geometry) -> Result<Weight<W>> {
+        match self {
+            Held::Stored(stored) => party.prepare(WeightSource::Stored(stored), geometry, Placement::Cpu),
+            Held::Turned(share) => party.prepare(WeightSource::Shared(&share), geometry, Placement::Cpu),
+        }
+    }
+}
+
+/// Parameters, ready for runs.
+pub struct Prepared<W: Word> {
+    vector: Arith<W>,
+    kept: Arith<W>,
+    stored: Weight<W>,
+    wide: Weight<W>,
+    kernel: Weight<W>,
+    public: Weight<W>,
+}
+
+const SQUARE: Geometry = Geometry::Dense { inputs: LEN, outputs: LEN };
+
 /// One party on its way through the program.
 pub struct Walk<'a, W: Word> {
     /// The protocol.
     pub party: &'a mut Quad<W>,
-    /// This party.
+    /// The role of this party.
     pub me: usize,
     /// Names of the nodes so far.
     pub nodes: Vec<&'static str>,
@@ -136,28 +191,20 @@ impl<W: Word> Walk<'_, W> {
         gate(self.party)
     }
 
-    /// All gates, after a check of the weights. `found` is what checks said.
-    pub fn gates(
+    /// Prepares the parameters, of which this party has the numbered one, and checks them. `found` is what checks said.
+    pub fn prepare(
         &mut self,
-        secrets: &Secrets,
-        dealt: &[Vec<StoredWeight<W>>],
+        held: impl Fn(&Quad<W>, usize) -> Result<Held<W>>,
         publics: &[Tensor<W>],
         found: &mut Vec<bool>,
-    ) -> Result<Results<W>> {
-        let any = Comparison::new(W::BITS - 1, false);
-        let me = self.me;
-        let load = |number: usize| {
-            let stored = QuadHarness::<W>::load(dealt[number][me].clone(), me, SHAPES[number], 5);
-            stored.ok_or(ProtocolError::Internal("what a party holds of a parameter"))
-        };
-        let geometry = Geometry::Dense { inputs: LEN, outputs: LEN };
-        let vector = self.at("parameter", |party| party.restore(load(1)?))?;
-        let kept = self.at("parameter that is opened", |party| party.restore(load(2)?))?;
+    ) -> Result<Prepared<W>> {
+        let vector = self.at("parameter", |party| held(party, 1)?.restored(party))?;
+        let kept = self.at("parameter that is opened", |party| held(party, 2)?.restored(party))?;
         self.node("weight");
-        let stored = self.party.prepare(WeightSource::Stored(load(0)?), geometry, Placement::Cpu)?;
+        let stored = held(self.party, 0)?.prepared(self.party, SQUARE)?;
         self.node("wide weight");
         let wide = Geometry::Dense { inputs: INPUTS, outputs: OUTPUTS };
-        let stored_wide = self.party.prepare(WeightSource::Stored(load(3)?), wide, Placement::Cpu)?;
+        let wide = held(self.party, 3)?.prepared(self.party, wide)?;
         self.node("kernel");
         let kernel = Geometry::Conv2d(ConvGeometry {
             in_channels: CHANNELS[0],
@@ -169,17 +216,25 @@ impl<W: Word> Walk<'_, W> {
             pads: [1; 4],
             dilations: [1; 2],
         });
-        let kernel = self.party.prepare(WeightSource::Stored(load(4)?), kernel, Placement::Cpu)?;
-        let [public, constant, wide_constant, factor, addend] = publics else {
-            return Err(ProtocolError::Internal("the public parameters"));
-        };
+        let kernel = held(self.party, 4)?.prepared(self.party, kernel)?;
+        let [public, others @ ..] = publics else { return Err(ProtocolError::Internal("the public parameters")) };
         self.node("public parameters");
-        [constant, wide_constant, factor, addend].into_iter().for_each(|value| self.party.note_public(value));
+        others.iter().for_each(|value| self.party.note_public(value));
         self.node("public weight");
-        let public = self.party.prepare(WeightSource::Public(public), geometry, Placement::Cpu)?;
+        let public = self.party.prepare(WeightSource::Public(public), SQUARE, Placement::Cpu)?;
         self.party.enter(CHECKS.start, "check of weights");
         noted(self.party.check(), found)?;
+        Ok(Prepared { vector, kept, stored, wide, kernel, public })
+    }
 
+    /// All gates.
+    pub fn gates(&mut self, secrets: &Secrets, prepared: &Prepared<W>, publics: &[Tensor<W>]) -> Result<Results<W>> {
+        let any = Comparison::new(W::BITS - 1, false);
+        let me = self.me;
+        let Prepared { vector, kept, stored, wide: stored_wide, kernel, public } = prepared;
+        let [_, constant, wide_constant, factor, addend] = publics else {
+            return Err(ProtocolError::Internal("the public parameters"));
+        };
         let names = ["input of P0", "input of P1", "input of P2", "input of P3"];
         let mut inputs = Vec::new();
         for (owner, name) in names.into_iter().enumerate() {
@@ -191,7 +246,7 @@ impl<W: Word> Walk<'_, W> {
             return Err(ProtocolError::Internal("the node of the client's input"));
         }
         let [x, y, z, other] = &inputs[..] else { return Err(ProtocolError::Internal("inputs")) };
-        let mut results: Vec<Arith<W>> = vec![vector.clone(), kept, client.clone()];
+        let mut results: Vec<Arith<W>> = vec![vector.clone(), kept.clone(), client.clone()];
         results.extend(inputs.iter().cloned());
 
         let exact = Truncation { bits: SHIFT, rounding: Rounding::Exact, bound: WIDE };
@@ -201,23 +256,23 @@ impl<W: Word> Walk<'_, W> {
             let parts = [x, y, z];
             let weight = self.party.concat(&parts)?;
             let weight = self.party.reshape(&weight, &[LEN, LEN]);
-            self.party.prepare(WeightSource::Shared(&weight), geometry, Placement::Cpu)?
+            self.party.prepare(WeightSource::Shared(&weight), SQUARE, Placement::Cpu)?
         };
         let row = self.party.reshape(&client, &[1, LEN]);
         let residual = self.party.reshape(other, &[1, LEN]);
         let maps = [
-            (&stored, ["stored", "stored, shift", "stored, shift, sum, ReLU", "stored, ReLU"]),
+            (stored, ["stored", "stored, shift", "stored, shift, sum, ReLU", "stored, ReLU"]),
             (&shared, ["shared", "shared, shift", "shared, shift, sum, ReLU", "shared, ReLU"]),
-            (&public, ["public", "public, shift", "public, shift, sum, ReLU", "public, ReLU"]),
+            (public, ["public", "public, shift", "public, shift, sum, ReLU", "public, ReLU"]),
         ];
         for (weight, [plain, shift, all, relu]) in maps {
             let epilogues: [(&'static str, EpilogueOf<Quad<W>>); 4] = [
-                (plain, Epilogue { bias: Some(Bias::Shared(&vector)), ..Epilogue::default() }),
+                (plain, Epilogue { bias: Some(Bias::Shared(vector)), ..Epilogue::default() }),
                 (shift, Epilogue { bias: Some(Bias::Public(constant)), truncate: Some(exact), ..Epilogue::default() }),
                 (
                     all,
                     Epilogue {
-                        bias: Some(Bias::Shared(&vector)),
+                        bias: Some(Bias::Shared(vector)),
                         truncate: Some(exact),
                         residual: Some(&residual),
                         relu: Some(any),
@@ -230,7 +285,7 @@ impl<W: Word> Walk<'_, W> {
             }
         }
 
-        let terms = [(&row, &stored, Some(Bias::Shared(&vector))), (&residual, &shared, Some(Bias::Public(constant)))];
+        let terms = [(&row, stored, Some(Bias::Shared(vector))), (&residual, &shared, Some(Bias::Public(constant)))];
         let terms = terms.map(|(x, weight, bias)| Term { x, weight, bias });
         results.push(self.at("sum, shift, ReLU", |party| party.linear_sum(&terms, exact, Some(any)))?);
 
@@ -239,7 +294,7 @@ impl<W: Word> Walk<'_, W> {
             party.gather(of, &indices, shape)
         };
         let rows = repeated(self.party, &client, &[ROWS, INPUTS])?;
-        let bias = repeated(self.party, &vector, &[OUTPUTS])?;
+        let bias = repeated(self.party, vector, &[OUTPUTS])?;
         let residual = repeated(self.party, other, &[ROWS, OUTPUTS])?;
         let plain = Epilogue { bias: Some(Bias::Shared(&bias)), ..Epilogue::default() };
         let shifted =
@@ -251,14 +306,14 @@ impl<W: Word> Walk<'_, W> {
             relu: Some(any),
         };
         for (name, epilogue) in [("wide", plain), ("wide, shift", shifted), ("wide, shift, sum, ReLU", all)] {
-            let mapped = self.at(name, |party| party.linear(&rows, &stored_wide, &epilogue))?;
+            let mapped = self.at(name, |party| party.linear(&rows, stored_wide, &epilogue))?;
             let mapped = self.party.reshape(&mapped, &[1, ROWS * OUTPUTS]);
             results.push(self.party.sum_last(&mapped)?);
         }
 
         let others = repeated(self.party, other, &[ROWS, INPUTS])?;
         let terms = [(&rows, None), (&others, Some(Bias::Shared(&bias)))];
-        let terms = terms.map(|(x, bias)| Term { x, weight: &stored_wide, bias });
+        let terms = terms.map(|(x, bias)| Term { x, weight: stored_wide, bias });
         let summed = self.at("wide sum, shift", |party| party.linear_sum(&terms, exact, None))?;
         let summed = self.party.reshape(&summed, &[1, ROWS * OUTPUTS]);
         results.push(self.party.sum_last(&summed)?);
@@ -266,8 +321,19 @@ impl<W: Word> Walk<'_, W> {
         let image = repeated(self.party, &client, &[1, CHANNELS[0], IMAGE[0], IMAGE[1]])?;
         let shifted = Epilogue { truncate: Some(exact), ..Epilogue::default() };
         for (name, epilogue) in [("convolution", Epilogue::default()), ("convolution, shift", shifted)] {
-            let mapped = self.at(name, |party| party.linear(&image, &kernel, &epilogue))?;
+            let mapped = self.at(name, |party| party.linear(&image, kernel, &epilogue))?;
             let mapped = self.party.reshape(&mapped, &[1, CHANNELS[1] * IMAGE[0] * IMAGE[1]]);
+            results.push(self.party.sum_last(&mapped)?);
+        }
+        // Openings that combinations check, and others, in one gate.
+        let layers = [(&image, kernel, None), (&row, stored, Some(Bias::Shared(vector)))];
+        let layers = layers.map(|(x, weight, bias)| {
+            let map = Term { x, weight, bias };
+            Layer { map, truncation: exact, relu: Some(any) }
+        });
+        self.node("parallel layers, shift, ReLU");
+        for mapped in self.party.parallel_layers(&layers)? {
+            let mapped = self.party.reshape(&mapped, &[1, mapped.len()]);
             results.push(self.party.sum_last(&mapped)?);
         }
         let factors = [repeated(self.party, &client, &[SIDE, INNER])?, repeated(self.party, other, &[INNER, SIDE])?];

@@ -48,33 +48,43 @@ impl Tally {
     }
 }
 
-/// An honest run's outputs.
+/// An honest session's outputs, lane by lane.
 #[derive(Clone, Debug)]
-pub struct Due {
+pub struct Due(Vec<Outputs>);
+
+#[derive(Clone, Debug)]
+struct Outputs {
     parties: Vec<u64>,
     client: Vec<u64>,
 }
 
 impl Due {
-    /// Of a run in which nobody cheats.
-    pub fn of(world: World) -> Result<(Due, Run), String> {
+    /// Of a session in which nobody cheats.
+    pub fn of(world: World) -> Result<(Due, Vec<Run>), String> {
         Self::with(world, None)
     }
 
-    /// Of a run in which nobody cheats and all take this stored run: inexact shifts round by its masks.
-    pub fn with(world: World, choice: Option<Choice>) -> Result<(Due, Run), String> {
-        let run = run(world, &Cheat { choice, ..Cheat::default() });
+    /// Of a session in which nobody cheats and all take this stored run: inexact shifts round by its masks.
+    pub fn with(world: World, choice: Option<Choice>) -> Result<(Due, Vec<Run>), String> {
+        let runs = run(world, &Cheat { choice, ..Cheat::default() });
+        let due = runs.iter().map(Outputs::of).collect::<Result<_, _>>()?;
+        Ok((Due(due), runs))
+    }
+}
+
+impl Outputs {
+    fn of(run: &Run) -> Result<Outputs, String> {
         let mut outputs = Vec::new();
-        for (peer, end) in run.ends.iter().enumerate() {
-            let end = end.as_ref().ok_or(format!("peer {peer} did not end in an honest run"))?;
-            let why = || format!("peer {peer} in an honest run: {}", end.error.as_deref().unwrap_or("a panic"));
+        for (role, end) in run.ends.iter().enumerate() {
+            let end = end.as_ref().ok_or(format!("P{role} did not end in an honest run"))?;
+            let why = || format!("P{role} in an honest run: {}", end.error.as_deref().unwrap_or("a panic"));
             outputs.push(end.done.then(|| end.output.clone()).ok_or_else(why)?);
         }
         let client = outputs.pop().unwrap_or_default();
         if outputs.windows(2).any(|pair| pair[0] != pair[1]) || !outputs[0].starts_with(&client) {
             return Err("the parties of an honest run disagree".into());
         }
-        Ok((Due { parties: outputs.swap_remove(0), client }, run))
+        Ok(Outputs { parties: outputs.swap_remove(0), client })
     }
 
     fn of_peer(&self, peer: PeerId) -> &[u64] {
@@ -82,12 +92,20 @@ impl Due {
     }
 }
 
-/// What became of one run; all zeros where nothing was changed.
-pub fn judge(run: &Run, cheat: &Cheat, due: &Due) -> Tally {
-    if !run.changed {
+/// What became of one session, all lanes together; all zeros where nothing was changed.
+pub fn judge(runs: &[Run], cheat: &Cheat, due: &Due) -> Tally {
+    let mut tally = Tally::default();
+    (0..runs.len()).for_each(|lane| tally.add(&judge_lane(runs, lane, cheat, due)));
+    tally
+}
+
+/// What became of one lane. Where only another was changed it counts as no run, and nothing may go wrong there either.
+pub fn judge_lane(runs: &[Run], lane: usize, cheat: &Cheat, due: &Due) -> Tally {
+    if !runs.iter().any(|run| run.changed) {
         return Tally::default();
     }
-    let honest = |peer: &PeerId| !cheat.cheaters.contains(peer);
+    let (run, due, cheaters) = (&runs[lane], &due.0[lane], cheat.on(lane));
+    let honest = |peer: &PeerId| !cheaters.contains(peer);
     let parties: Vec<PeerId> = (0..PARTIES).filter(honest).collect();
     let peers: Vec<PeerId> = (0..=PARTIES).filter(honest).collect();
     let ends: Vec<_> = peers.iter().map(|&peer| (peer, run.ends[peer].as_ref())).collect();
@@ -102,11 +120,11 @@ pub fn judge(run: &Run, cheat: &Cheat, due: &Due) -> Tally {
     });
     let failed = parties.iter().any(|&peer| checks(peer).contains(&false));
     let early = parties.iter().any(|&peer| run.opened(peer) && (failed || checks(peer).len() < CHECKED));
-    let harmless = complete && !wrong && !stuck;
+    let well = run.changed && !wrong && !stuck;
     Tally {
-        runs: 1,
-        refused: usize::from(!complete && !wrong && !stuck),
-        harmless: usize::from(harmless),
+        runs: usize::from(run.changed),
+        refused: usize::from(!complete && well),
+        harmless: usize::from(complete && well),
         wrong: usize::from(wrong),
         early: usize::from(early),
         split: usize::from(split),
@@ -115,21 +133,29 @@ pub fn judge(run: &Run, cheat: &Cheat, due: &Due) -> Tally {
     }
 }
 
-/// Whether two runs that differ in secrets alone told the cheater different things, or the verifier was sent what it cannot foretell.
-pub fn tells(one: &Run, other: &Run, cheat: &Cheat) -> bool {
-    let honest: Vec<PeerId> = (0..PARTIES).filter(|peer| !cheat.cheaters.contains(peer)).collect();
+/// Whether two sessions that differ in secrets alone told the cheater different things on a lane, or the verifier was sent what it cannot
+/// foretell.
+pub fn tells(one: &[Run], other: &[Run], cheat: &Cheat) -> bool {
+    (0..one.len()).any(|lane| lane_tells((&one[lane], &other[lane]), lane, cheat))
+}
+
+/// The same of one lane.
+pub fn lane_tells((one, other): (&Run, &Run), lane: usize, cheat: &Cheat) -> bool {
+    let cheaters = cheat.on(lane);
+    let honest: Vec<PeerId> = (0..PARTIES).filter(|peer| !cheaters.contains(peer)).collect();
     // Where a check was cut short, what had been said by then depends on who was faster.
     let whole = |run: &Run| {
         let mut checks = honest.iter().map(|&peer| run.ends[peer].as_ref().map_or(&[][..], |end| &end.checks));
         checks.all(|checks| checks.len() == CHECKED || checks.last() == Some(&false))
     };
-    // What the cheater has from another session depends on the secrets of that one.
-    let alien = cheat.rules.iter().any(|rule| matches!(&rule.act, Act::Replace(bytes) if bytes.len() > VERDICTS));
+    // What the cheater has from another session or lane depends on the secrets there.
+    let alien = |act: &Act| matches!(act, Act::Replace(bytes) if bytes.len() > VERDICTS);
+    let alien = cheat.rules.iter().any(|rule| rule.spot.lane == lane && alien(&rule.act));
     if alien || !one.changed || !other.changed || !whole(one) || !whole(other) {
         return false;
     }
     let said = honest.iter().any(|&peer| one.said(peer) != other.said(peer));
-    said || cheat.cheaters.contains(&VERIFIER) && surprises(one)
+    said || cheaters.contains(&VERIFIER) && surprises(one)
 }
 
 /// Checks of a run.

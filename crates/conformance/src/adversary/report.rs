@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::checks::Row;
 use super::judge::Tally;
+use super::world::PARTIES;
 use super::{checks, keys, messages, strategies};
 
 /// All of it.
@@ -19,7 +20,16 @@ pub struct Report {
     pub strategies: Vec<strategies::Row>,
     /// By check.
     pub checks: Vec<checks::Row>,
+    /// The same of messages and strategies where a session has so many lanes, whose roles have turned.
+    pub lanes: usize,
+    /// By gate, of all lanes.
+    pub messages_on_lanes: Vec<messages::Row>,
+    /// By strategy.
+    pub strategies_on_lanes: Vec<strategies::Row>,
 }
+
+/// Every assignment, and the listed one twice.
+const LANES: usize = PARTIES + 1;
 
 impl Report {
     /// Everything, with at least `runs` runs in which one message is changed, in a ring of so many bits; if `short`, each strategy in
@@ -30,45 +40,62 @@ impl Report {
             ring,
             messages: messages::campaign(runs, seed, ring)?,
             strategies: [strategies::campaign(ring, short)?, keys::campaign()].concat(),
-            checks: checks::campaign(ring, short)?,
+            checks: checks::campaign(ring, LANES, short)?,
+            lanes: LANES,
+            messages_on_lanes: messages::campaign_on_lanes(LANES, seed, ring, short)?,
+            strategies_on_lanes: strategies::campaign_on_lanes(LANES, ring, short)?,
         })
     }
 
     /// Whether all is as it must be.
     pub fn is_well(&self) -> bool {
-        self.messages.iter().all(|row| row.changed == row.types && !row.tally.is_bad())
-            && self.strategies.iter().all(|row| row.idle.is_empty() && !row.tally.is_bad())
+        let mut messages = self.messages.iter().chain(&self.messages_on_lanes);
+        let mut strategies = self.strategies.iter().chain(&self.strategies_on_lanes);
+        messages.all(|row| row.changed == row.types && !row.tally.is_bad())
+            && strategies.all(|row| row.idle.is_empty() && !row.tally.is_bad())
             && self.checks.iter().all(checks::Row::is_noticed)
     }
 
     /// For a terminal.
     pub fn table(&self) -> String {
         let mut out = String::new();
-        let (mut types, mut changed, mut all) = (0, 0, Tally::default());
-        head(&mut out, "messages of", "types");
-        for row in &self.messages {
-            line(&mut out, &row.gate, &format!("{}/{}", row.changed, row.types), &row.tally);
-            types += row.types;
-            changed += row.changed;
-            all.add(&row.tally);
+        let sections = [
+            (String::new(), &self.messages, &self.strategies),
+            (format!(" on {} lanes", self.lanes), &self.messages_on_lanes, &self.strategies_on_lanes),
+        ];
+        for (on_lanes, messages, strategies) in &sections {
+            let (mut types, mut changed, mut all) = (0, 0, Tally::default());
+            head(&mut out, &format!("messages{on_lanes} of"), "types");
+            for row in *messages {
+                line(&mut out, &row.gate, &format!("{}/{}", row.changed, row.types), &row.tally);
+                types += row.types;
+                changed += row.changed;
+                all.add(&row.tally);
+            }
+            line(&mut out, "all", &format!("{changed}/{types}"), &all);
+            for row in messages.iter().filter(|row| !row.harmless.is_empty()) {
+                _ = writeln!(out, "{}: {} types never mattered, which --json lists", row.gate, row.harmless.len());
+            }
+            let (mut places, mut all) = (0, Tally::default());
+            head(&mut out, &format!("\nstrategies{on_lanes}"), "places");
+            for row in *strategies {
+                line(&mut out, row.strategy, &row.places.len().to_string(), &row.tally);
+                places += row.places.len();
+                all.add(&row.tally);
+            }
+            line(&mut out, &format!("all {}", strategies.len()), &places.to_string(), &all);
+            out.push('\n');
         }
-        line(&mut out, "all", &format!("{changed}/{types}"), &all);
-        for row in self.messages.iter().filter(|row| !row.harmless.is_empty()) {
-            _ = writeln!(out, "{}: {} types never mattered, which --json lists", row.gate, row.harmless.len());
-        }
-        let (mut places, mut all) = (0, Tally::default());
-        head(&mut out, "\nstrategies", "places");
-        for row in &self.strategies {
-            line(&mut out, row.strategy, &row.places.len().to_string(), &row.tally);
-            places += row.places.len();
-            all.add(&row.tally);
-        }
-        line(&mut out, &format!("all {}", self.strategies.len()), &places.to_string(), &all);
-        _ = writeln!(out, "\nwithout the check: strategies tried, that get past it, that another check finds");
+        _ = writeln!(
+            out,
+            "without the check: strategies tried, that get past it, that another check finds; one that gets past, and one on a lane"
+        );
         for row in &self.checks {
             let example = row.example.as_deref().unwrap_or("NOBODY GETS PAST");
+            let nobody = if row.only_listed { "-" } else { "NOBODY GETS PAST ON A LANE" };
+            let on_lanes = row.on_lanes.as_deref().unwrap_or(nobody);
             let Row { check, tried, missed, elsewhere, .. } = row;
-            _ = writeln!(out, "{check:<17} {tried:>4} {missed:>4} {elsewhere:>4}  {example}");
+            _ = writeln!(out, "{check:<17} {tried:>4} {missed:>4} {elsewhere:>4}  {example}; {on_lanes}");
         }
         let bad = |name: &str, bad: &[String]| {
             let shown = bad.iter().take(SHOWN).map(|what| format!("{name}: {what}\n")).collect::<String>();
@@ -78,12 +105,11 @@ impl Report {
         let idle = |row: &strategies::Row| -> String {
             row.idle.iter().map(|place| format!("{}: {place}: never changed anything\n", row.strategy)).collect()
         };
-        let found: String = self
-            .messages
-            .iter()
-            .map(|row| bad(&row.gate, &row.bad))
-            .chain(self.strategies.iter().map(|row| bad(row.strategy, &row.bad) + &idle(row)))
-            .collect();
+        let of = |(_, messages, strategies): &(String, &Vec<messages::Row>, &Vec<strategies::Row>)| -> String {
+            let messages = messages.iter().map(|row| bad(&row.gate, &row.bad));
+            messages.chain(strategies.iter().map(|row| bad(row.strategy, &row.bad) + &idle(row))).collect()
+        };
+        let found: String = sections.iter().map(of).collect();
         if !found.is_empty() {
             _ = writeln!(out, "\nwhat must not happen:\n{found}");
         }

@@ -1,16 +1,17 @@
 //! Named ways of cheating (`ways.rs` lists them), and what becomes of each.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use covey_protocols::circuits::Adder;
 use covey_transport::PeerId;
 
 use super::circuit::{CHECKS, OPENINGS};
-use super::each;
 use super::judge::{Due, Tally, judge, tells};
+use super::messages::settings;
 use super::ways::strategies;
 use super::wire::{Act, Rule, Spot};
-use super::world::{CLIENT_INPUT, Cheat, Choice, PARTIES, World, run};
+use super::world::{CLIENT_INPUT, Cheat, Choice, PARTIES, World, peer_on, role_on, run};
+use super::{each, ways};
 
 /// A way of cheating.
 #[derive(Clone, Debug)]
@@ -54,12 +55,22 @@ pub struct Row {
     pub tally: Tally,
 }
 
-/// An honest run's messages, by which strategies find theirs.
+/// An honest session's messages, by which strategies on a lane find theirs.
 pub struct Script {
     /// Bytes of a word.
     pub word: usize,
+    /// The lane.
+    pub lane: usize,
+    /// All lanes of the session.
+    pub lanes: usize,
+    messages: Arc<Messages>,
+}
+
+struct Messages {
     nodes: Vec<&'static str>,
+    /// In order.
     sent: Vec<Spot>,
+    own: HashMap<Spot, Vec<u8>>,
     /// The same messages of another session.
     other: HashMap<Spot, Vec<u8>>,
 }
@@ -67,14 +78,31 @@ pub struct Script {
 impl Script {
     /// Of `world`, with what is due in it for both sets of secrets.
     pub fn new(world: World) -> Result<(Script, [Due; 2]), String> {
-        let (due, run) = Due::of(world)?;
+        let (due, mut runs) = Due::of(world)?;
         let (second, _) = Due::of(World { secrets: 1, ..world })?;
         let (_, other) = Due::of(World { session: world.session + 1, ..world })?;
-        let sent = run.log.iter().map(|(spot, _)| *spot).collect();
-        Ok((
-            Script { word: world.word(), nodes: run.nodes, sent, other: other.log.into_iter().collect() },
-            [due, second],
-        ))
+        let nodes = std::mem::take(&mut runs[0].nodes);
+        let log: Vec<_> = runs.into_iter().flat_map(|run| run.log).collect();
+        let sent = log.iter().map(|(spot, _)| *spot).collect();
+        let other = other.into_iter().flat_map(|run| run.log).collect();
+        let messages = Arc::new(Messages { nodes, sent, own: log.into_iter().collect(), other });
+        Ok((Script { word: world.word(), lane: 0, lanes: world.lanes, messages }, [due, second]))
+    }
+
+    /// For strategies on another lane.
+    pub fn on(&self, lane: usize) -> Script {
+        let Script { word, lanes, ref messages, .. } = *self;
+        Script { word, lane, lanes, messages: messages.clone() }
+    }
+
+    /// The role of listed party `party`.
+    pub fn role(&self, party: PeerId) -> PeerId {
+        role_on(self.lane, party)
+    }
+
+    /// What an honest session sends there.
+    pub fn message(&self, spot: &Spot) -> Option<&Vec<u8>> {
+        self.messages.own.get(spot)
     }
 
     fn node(&self, gate: &str) -> u32 {
@@ -85,12 +113,12 @@ impl Script {
             "open bits" => OPENINGS + 1,
             "reveal" => OPENINGS + 2,
             "input of the client" => CLIENT_INPUT,
-            _ => self.nodes.iter().position(|name| *name == gate).map_or(u32::MAX, |node| node as u32),
+            _ => self.messages.nodes.iter().position(|name| *name == gate).map_or(u32::MAX, |node| node as u32),
         }
     }
 
     fn sent(&self, gate: &str, offline: bool, [from, to]: [PeerId; 2], number: u32, act: Act) -> Rule {
-        let spot = Spot { node: self.node(gate), offline, from, to, number };
+        let spot = Spot { lane: self.lane, node: self.node(gate), offline, from, to, number };
         Rule { spot, received: false, act }
     }
 
@@ -117,7 +145,8 @@ impl Script {
     /// What one party tells another in a check.
     pub fn said(&self, check: &str, link: [PeerId; 2], what: Said, act: Act) -> Rule {
         let node = self.node(check);
-        let messages = self.sent.iter().filter(|spot| spot.node == node && [spot.from, spot.to] == link).count() as u32;
+        let is_said = |spot: &&Spot| (spot.lane, spot.node, [spot.from, spot.to]) == (self.lane, node, link);
+        let messages = self.messages.sent.iter().filter(is_said).count() as u32;
         let number = match what {
             Said::Opinion => u32::from(GIVEN.contains(&link)),
             Said::Computed => 1,
@@ -129,12 +158,26 @@ impl Script {
 
     /// All that `from` sends in gates, or in checks and openings, as it was in another session.
     pub fn all(&self, from: PeerId, gates: bool, offline: bool) -> Vec<Rule> {
-        let wanted = |spot: &&Spot| spot.from == from && spot.offline == offline && (spot.node < CHECKS.start) == gates;
-        let replaced = |spot: &Spot| {
-            let other = self.other.get(spot)?.clone();
-            Some(Rule { spot: *spot, received: false, act: Act::Replace(other) })
+        self.replaced(from, gates, offline, |spot| self.messages.other.get(spot))
+    }
+
+    /// The same as it was on another lane.
+    pub fn all_of_lane(&self, from: PeerId, gates: bool, offline: bool, lane: usize) -> Vec<Rule> {
+        self.replaced(from, gates, offline, |spot| self.messages.own.get(&Spot { lane, ..*spot }))
+    }
+
+    fn replaced<'a>(
+        &self,
+        from: PeerId,
+        gates: bool,
+        offline: bool,
+        by: impl Fn(&Spot) -> Option<&'a Vec<u8>>,
+    ) -> Vec<Rule> {
+        let wanted = |spot: &&Spot| {
+            (spot.lane, spot.from, spot.offline) == (self.lane, from, offline) && (spot.node < CHECKS.start) == gates
         };
-        self.sent.iter().filter(wanted).filter_map(replaced).collect()
+        let replaced = |spot: &Spot| Some(Rule { spot: *spot, received: false, act: Act::Replace(by(spot)?.clone()) });
+        self.messages.sent.iter().filter(wanted).filter_map(replaced).collect()
     }
 }
 
@@ -143,12 +186,33 @@ pub fn others(me: PeerId) -> impl Iterator<Item = PeerId> {
     (0..PARTIES).filter(move |&peer| peer != me)
 }
 
+impl std::fmt::Display for Strategy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.name, self.place)
+    }
+}
+
 impl Strategy {
+    /// The same by who has the role on a lane. An owner's helper is a listed party, and so is who takes another stored run.
+    pub fn on(mut self, lane: usize) -> Strategy {
+        let Cheat { cheaters, misfits, choice, .. } = &mut self.cheat;
+        if misfits.is_empty() && choice.is_none() {
+            cheaters.iter_mut().for_each(|peer| *peer = peer_on(lane, *peer));
+        }
+        if lane > 0 {
+            self.place = format!("lane {lane}: {}", self.place);
+        }
+        self
+    }
+
     /// Whether somebody waits in vain for a message.
     pub fn waits(&self) -> bool {
         self.cheat.rules.iter().any(|rule| matches!(rule.act, Act::Stop | Act::Withhold | Act::Swap))
     }
 }
+
+/// How far apart in their settings neighbours begin: a prime, so that they begin in all of them, and on all lanes.
+const APART: usize = 7919;
 
 /// A setting, a strategy to try in it, and the outputs expected there for either set of secrets.
 type Attempt = (World, Strategy, [Due; 2]);
@@ -157,31 +221,49 @@ type Attempt = (World, Strategy, [Due; 2]);
 /// many bits. If `short`, each stops at the first of these settings in which it changes anything; strategies begin with different ones.
 pub fn campaign(ring: u32, short: bool) -> Result<Vec<Row>, String> {
     let mut jobs: Vec<Attempt> = Vec::new();
-    for adder in [Adder::FewestBytes, Adder::FewestRounds, Adder::LogDepth] {
-        for ahead in [false, true] {
-            let world = World { adder, ahead, ..World::new(ring) };
-            let (script, due) = Script::new(world)?;
-            let with = |secrets, choice| Due::with(World { secrets, ..world }, choice).map(|(due, _)| due);
-            let chosen = Some(Choice::ForAll);
-            let of_chosen = [with(0, chosen)?, with(1, chosen)?];
-            jobs.extend(strategies(&script).into_iter().map(|strategy| {
-                let due = if strategy.cheat.choice == chosen { &of_chosen } else { &due };
-                (world, strategy, due.clone())
-            }));
+    for world in settings(ring, 1, false) {
+        let (script, due) = Script::new(world)?;
+        let with = |secrets, choice| Due::with(World { secrets, ..world }, choice).map(|(due, _)| due);
+        let chosen = Some(Choice::ForAll);
+        let of_chosen = [with(0, chosen)?, with(1, chosen)?];
+        jobs.extend(strategies(&script).into_iter().map(|strategy| {
+            let due = if strategy.cheat.choice == chosen { &of_chosen } else { &due };
+            (world, strategy, due.clone())
+        }));
+    }
+    Ok(tried(match short {
+        false => jobs.into_iter().map(|attempt| vec![attempt]).collect(),
+        true => grouped(jobs, |one, other| one.place == other.place),
+    }))
+}
+
+/// Every strategy on every lane of a session of so many, and those that take several lanes, in one setting in which they change anything.
+/// If `short`, each in one place on one lane.
+pub fn campaign_on_lanes(lanes: usize, ring: u32, short: bool) -> Result<Vec<Row>, String> {
+    let mut jobs: Vec<Attempt> = Vec::new();
+    for world in settings(ring, lanes, short) {
+        let (script, due) = Script::new(world)?;
+        for lane in 0..lanes {
+            let script = script.on(lane);
+            // The campaign of one lane has those of the first.
+            let alone = if lane > 0 { strategies(&script) } else { Vec::new() };
+            let all = alone.into_iter().chain(ways::of_lanes(&script));
+            jobs.extend(all.map(|strategy| (world, strategy, due.clone())));
         }
     }
-    let mut groups: Vec<Vec<Attempt>> = match short {
-        false => jobs.into_iter().map(|attempt| vec![attempt]).collect(),
-        true => by_place(jobs),
-    };
+    Ok(tried(grouped(jobs, |one, other| short || one.place == other.place)))
+}
+
+/// The first attempt of each group that changes anything.
+fn tried(mut groups: Vec<Vec<Attempt>>) -> Vec<Row> {
     for (turn, group) in groups.iter_mut().enumerate() {
         let settings = group.len();
-        group.rotate_left(turn % settings);
+        group.rotate_left(turn * APART % settings);
     }
     let tallies = each(&groups, |group| {
         let tallies = group.iter().enumerate().map(|(index, attempt)| (index, outcome(attempt)));
         // The first, if none changed anything.
-        let mut changed = tallies.skip_while(|(_, tally)| short && tally.runs == 0);
+        let mut changed = tallies.skip_while(|(_, tally)| tally.runs == 0);
         changed.next().unwrap_or((0, Tally::default()))
     });
     let mut rows: Vec<Row> = Vec::new();
@@ -211,7 +293,7 @@ pub fn campaign(ring: u32, short: bool) -> Result<Vec<Row>, String> {
         }
         row.tally.add(tally);
     }
-    Ok(rows)
+    rows
 }
 
 /// What becomes of a strategy in its setting.
@@ -224,15 +306,18 @@ fn outcome((world, strategy, due): &Attempt) -> Tally {
     tally
 }
 
-/// The attempts at each strategy in each place, a group for each. Strategies that share name and place are told apart by their order.
-fn by_place(attempts: Vec<Attempt>) -> Vec<Vec<Attempt>> {
+/// The attempts at each strategy, a group for those of one name that are the `same`. What is the same and yet in one setting is told apart
+/// by its order.
+fn grouped(attempts: Vec<Attempt>, same: impl Fn(&Strategy, &Strategy) -> bool) -> Vec<Vec<Attempt>> {
     let mut groups: Vec<Vec<Attempt>> = Vec::new();
     for attempt in attempts {
-        let (world, Strategy { name, place, .. }, _) = &attempt;
+        let (world, strategy, _) = &attempt;
         let fits = |group: &&mut Vec<Attempt>| {
             let (_, first, _) = &group[0];
-            let tried = |(other, ..): &Attempt| (other.adder, other.ahead) == (world.adder, world.ahead);
-            (first.name, &first.place) == (*name, place) && !group.iter().any(tried)
+            let tried = |(other, of, _): &Attempt| {
+                (other.adder, other.ahead, &of.place) == (world.adder, world.ahead, &strategy.place)
+            };
+            first.name == strategy.name && same(first, strategy) && !group.iter().any(tried)
         };
         match groups.iter_mut().find(fits) {
             Some(group) => group.push(attempt),

@@ -5,7 +5,7 @@ use covey_transport::PeerId;
 use super::circuit::LEN;
 use super::strategies::{GIVEN, Said, Script, Strategy, others};
 use super::wire::{Act, Rule};
-use super::world::{Cheat, Choice, Given, Misfit, PARTIES};
+use super::world::{Cheat, Choice, Given, Misfit, PARTIES, peer_on, role_on};
 
 /// What is added to a word.
 const ERROR: u64 = 0x1_0001;
@@ -32,8 +32,23 @@ pub fn strategies(script: &Script) -> Vec<Strategy> {
     digests(script, &mut list);
     openings(script, &mut list);
     other_sessions(script, &mut list);
-    stored_runs(&mut list);
-    list
+    // Only runs of the listed assignment are stored.
+    if script.lane == 0 {
+        stored_runs(&mut list);
+    }
+    list.into_iter().map(|strategy| strategy.on(script.lane)).collect()
+}
+
+/// Those that take several lanes, of which one is the script's.
+pub fn of_lanes(script: &Script) -> Vec<Strategy> {
+    let mut list = Vec::new();
+    for other in (0..script.lanes).filter(|other| *other != script.lane) {
+        of_another_lane(script, other, &mut list);
+        swapped(script, &script.on(other), &mut list);
+        after_another_lane(script, other, &mut list);
+    }
+    one_lane_alone(script, &mut list);
+    list.into_iter().map(|strategy| strategy.on(script.lane)).collect()
 }
 
 fn push(list: &mut Vec<Strategy>, name: &'static str, place: impl Into<String>, cheater: PeerId, rules: Vec<Rule>) {
@@ -43,6 +58,18 @@ fn push(list: &mut Vec<Strategy>, name: &'static str, place: impl Into<String>, 
 
 /// P1 and P2 in products and what follows them.
 fn products(script: &Script, list: &mut Vec<Strategy>) {
+    // What a wide product without a shift opens goes to P3 as well.
+    for gate in ["wide matrix product", "wide", "convolution"] {
+        for (me, other) in [(1, 2), (2, 1)] {
+            for (name, error) in [
+                ("adds to its message, P3 has it so", ERROR),
+                ("adds to the top bit of its message, P3 has it so", top(script)),
+            ] {
+                let rules = [other, 3].map(|to| script.online(gate, [me, to], Act::Add(0, error)));
+                push(list, name, format!("P{me}, {gate}"), me, rules.to_vec());
+            }
+        }
+    }
     let add = || Act::Add(0, ERROR);
     let gates = [
         "product",
@@ -76,18 +103,6 @@ fn products(script: &Script, list: &mut Vec<Strategy>) {
         push(list, "sends a wrong masked message, and its digest", format!("P2, {gate}"), 2, vec![lie(), taken()]);
         let rules = vec![lie(), taken(), script.online(gate, [2, 1], add())];
         push(list, "sends a wrong masked message and its digest, P1 has it so", format!("P2, {gate}"), 2, rules);
-    }
-    // What a wide product without a shift opens goes to P3 as well.
-    for gate in ["wide", "convolution", "wide matrix product"] {
-        for (me, other) in [(1, 2), (2, 1)] {
-            for (name, error) in [
-                ("adds to its message, P3 has it so", ERROR),
-                ("adds to the top bit of its message, P3 has it so", top(script)),
-            ] {
-                let rules = [other, 3].map(|to| script.online(gate, [me, to], Act::Add(0, error)));
-                push(list, name, format!("P{me}, {gate}"), me, rules.to_vec());
-            }
-        }
     }
     for gate in ["sign", "and", "bits", "sign of few bits", "maximum", "ReLU"] {
         for (me, other) in [(1, 2), (2, 1)] {
@@ -263,6 +278,12 @@ fn denied(script: &Script, check: &str, me: PeerId) -> Vec<Rule> {
     others(me).flat_map(|to| stages.map(|what| script.said(check, [me, to], what, words(&[WELL])))).collect()
 }
 
+/// Listed party `helper` says so of parameters, and on the script's lane.
+fn denied_by_helper(script: &Script, helper: PeerId) -> Vec<Rule> {
+    let of_weights = denied(&script.on(0), "check of weights", helper);
+    [of_weights, denied(script, "check", script.role(helper))].concat()
+}
+
 /// What is compared.
 fn digests(script: &Script, list: &mut Vec<Strategy>) {
     // Of P0's seeds nothing is left to compare once weights are checked.
@@ -284,7 +305,7 @@ fn digests(script: &Script, list: &mut Vec<Strategy>) {
 /// The owner of the parameters and a party that says that all fits: all parameters, or only the one that nothing is computed from.
 fn with_the_owner(script: &Script, list: &mut Vec<Strategy>) {
     for (helper, own_seeds) in SEEDS.into_iter().enumerate() {
-        let rules = [denied(script, "check of weights", helper), denied(script, "check", helper)].concat();
+        let rules = denied_by_helper(script, helper);
         let mut add = |name, misfits, place| {
             let cheat = Cheat { cheaters: vec![helper, PARTIES], rules: rules.clone(), misfits, ..Cheat::default() };
             list.push(Strategy { name, place, cheat });
@@ -313,19 +334,20 @@ fn with_the_owner(script: &Script, list: &mut Vec<Strategy>) {
 /// is computed with it differs only where the other factor is odd.
 fn public_words(script: &Script, list: &mut Vec<Strategy>) {
     let names = ["weight", "bias", "wide bias", "factor", "addend"];
-    let places =
-        (0..PARTIES).flat_map(|party| names.iter().enumerate().map(move |(number, what)| (party, number, what)));
-    for (party, number, what) in places {
+    let places = (0..PARTIES).flat_map(|role| names.iter().enumerate().map(move |(number, what)| (role, number, what)));
+    for (role, number, what) in places {
+        let party = peer_on(script.lane, role);
         for (by, delta) in [("5", 5), ("the top bit", top(script))] {
             let misfits = vec![Misfit { party, parameter: Some(number), what: Given::Public(delta) }];
             let mut add = |name, cheaters: Vec<PeerId>, rules| {
-                let who = if let [helper, _] = cheaters[..] { format!("P{helper}; ") } else { String::new() };
+                let who =
+                    if let [helper, _] = cheaters[..] { format!("P{}; ", script.role(helper)) } else { String::new() };
                 let cheat = Cheat { cheaters, rules, misfits: misfits.clone(), ..Cheat::default() };
-                list.push(Strategy { name, place: format!("{who}P{party}, {what}, {by}"), cheat });
+                list.push(Strategy { name, place: format!("{who}P{role}, {what}, {by}"), cheat });
             };
             add("owner gives a party other public words", vec![PARTIES], Vec::new());
-            for helper in others(party) {
-                let rules = [denied(script, "check of weights", helper), denied(script, "check", helper)].concat();
+            for helper in others(role).map(|role| peer_on(script.lane, role)) {
+                let rules = denied_by_helper(script, helper);
                 add("with the owner, who gives other public words", vec![helper, PARTIES], rules);
             }
         }
@@ -372,6 +394,86 @@ fn stored_runs(list: &mut Vec<Strategy>) {
         ] {
             let cheat = Cheat { cheaters: vec![me], choice: Some(choice), ..Cheat::default() };
             list.push(Strategy { name, place: format!("P{me}"), cheat });
+        }
+    }
+}
+
+/// Messages of another lane's roles, and parameters as another lane has them.
+fn of_another_lane(script: &Script, other: usize, list: &mut Vec<Strategy>) {
+    let place = |role: PeerId| format!("P{role}, of lane {other}");
+    push(list, "deals what it dealt on another lane", place(0), 0, script.all_of_lane(0, true, true, other));
+    for me in 1..=2 {
+        let rules = script.all_of_lane(me, true, false, other);
+        push(list, "sends what its role sends on another lane", place(me), me, rules);
+    }
+    for me in 0..PARTIES {
+        push(list, "ends as another lane ends", place(me), me, script.all_of_lane(me, false, false, other));
+    }
+    // Lanes of one assignment have the same parameters, prepared for the first.
+    if script.lane < PARTIES && script.lane != other % PARTIES {
+        for party in 0..PARTIES {
+            let misfits = vec![Misfit { party, parameter: None, what: Given::OfLane(script.lane, other) }];
+            let cheat = Cheat { cheaters: vec![party], misfits, ..Cheat::default() };
+            list.push(Strategy {
+                name: "takes its parameters as on another lane",
+                place: place(script.role(party)),
+                cheat,
+            });
+        }
+    }
+}
+
+/// What goes to one party on one lane for what goes to it on another, or what came from it there.
+fn swapped(script: &Script, other: &Script, list: &mut Vec<Strategy>) {
+    let links = (0..PARTIES).flat_map(|party| others(party).map(move |peer| [party, peer]));
+    for (link, gate) in
+        links.flat_map(|link| ["product", "select", "lookup", "open", "open bits"].map(|gate| (link, gate)))
+    {
+        let rule = |on: &Script, [from, to]: [PeerId; 2], act: Act| on.online(gate, [on.role(from), on.role(to)], act);
+        let message = |on: &Script, link: [PeerId; 2]| script.message(&rule(on, link, Act::Wait).spot).cloned();
+        let Some(own) = message(script, link) else { continue };
+        let fitting = |message: Option<Vec<u8>>| message.filter(|message| message.len() == own.len());
+        let [me, to] = link.map(|party| script.role(party));
+        let place = || format!("P{me} to P{to}, lane {}, {gate}", other.lane);
+        if let Some(theirs) = fitting(message(other, link)).filter(|_| script.lane < other.lane) {
+            let rules = vec![rule(script, link, Act::Replace(theirs)), rule(other, link, Act::Replace(own.clone()))];
+            push(list, "swaps messages of two lanes", place(), me, rules);
+        }
+        if let Some(heard) = fitting(message(other, [link[1], link[0]])) {
+            let rules = vec![rule(script, link, Act::Replace(heard))];
+            push(list, "sends back what it was sent on another lane", place(), me, rules);
+        }
+    }
+}
+
+/// What is done on the script's lane once the other's outputs are open.
+fn after_another_lane(script: &Script, other: usize, list: &mut Vec<Strategy>) {
+    for me in 0..PARTIES {
+        let place = || format!("P{me}, after lane {other}");
+        let said = |to: PeerId, what: Said, act: Act| script.said("check", [me, to], what, act);
+        let waits = || others(me).take(1).map(|to| said(to, Said::Opinion, Act::Until(other)));
+        let verdicts = |act: Act| others(me).map(move |to| said(to, Said::Verdict, act.clone()));
+        let stops = waits().chain(verdicts(Act::Stop)).collect();
+        push(list, "stops once another lane's output is open", place(), me, stops);
+        let differs = waits().chain(verdicts(words(&[DIFFERS]))).collect();
+        push(list, "finds a difference once another lane's output is open", place(), me, differs);
+    }
+}
+
+/// Lanes on which it does not do the same.
+fn one_lane_alone(script: &Script, list: &mut Vec<Strategy>) {
+    for me in 0..PARTIES {
+        let first = others(me).next().unwrap_or(0);
+        let stop = vec![script.said("check", [me, first], Said::Opinion, Act::Stop)];
+        push(list, "stops on one lane alone", format!("P{me}"), me, stop);
+    }
+    let party = peer_on(script.lane, 1);
+    for other in (0..script.lanes).filter(|other| *other != script.lane) {
+        let role = role_on(other, party);
+        if matches!(role, 1 | 2) {
+            let off = script.on(other).online("product", [role, 3 - role], Act::Add(0, ERROR.wrapping_neg()));
+            let rules = vec![script.online("product", [1, 2], Act::Add(0, ERROR)), off];
+            push(list, "adds on one lane and takes it off on another", format!("P1, lane {other}"), 1, rules);
         }
     }
 }

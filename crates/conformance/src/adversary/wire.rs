@@ -1,20 +1,22 @@
 //! Between a party and its endpoint: at an honest one what it sends is noted, at the cheater rules change it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use covey_transport::{Endpoint, Meter, PeerId, Phase, TransportError};
 
-/// Which message: the gate's node, offline or online, its link, and its number among those.
+/// Which message: its lane, the gate's node, offline or online, its link, and its number among those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spot {
+    /// The number of the lane.
+    pub lane: usize,
     /// The gate's.
     pub node: u32,
     /// Offline or online.
     pub offline: bool,
-    /// The sender.
+    /// The sender's role on the lane.
     pub from: PeerId,
-    /// The receiver.
+    /// The receiver's.
     pub to: PeerId,
     /// From 0.
     pub number: u32,
@@ -45,6 +47,8 @@ pub enum Act {
     Wait,
     /// Sends nothing from here on.
     Stop,
+    /// Sends it once this party is done with that lane.
+    Until(usize),
 }
 
 /// A message and what becomes of it.
@@ -61,13 +65,44 @@ pub struct Rule {
 /// What was sent, in order, by all that are listened to.
 pub type Log = Arc<Mutex<Vec<(Spot, Vec<u8>)>>>;
 
-/// An endpoint that notes, and follows rules.
+/// The lanes that a party is done with.
+#[derive(Default)]
+pub struct Done {
+    lanes: Mutex<BTreeSet<usize>>,
+    changed: Condvar,
+}
+
+impl Done {
+    /// It is done with this one.
+    pub fn add(&self, lane: usize) {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).insert(lane);
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, lane: usize) {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(lanes, |lanes| !lanes.contains(&lane)));
+    }
+}
+
+/// What the wires of a party's lanes have in common.
+#[derive(Clone)]
+pub struct Common {
+    /// Bytes of a word.
+    pub word: usize,
+    /// What becomes of messages.
+    pub rules: Arc<Vec<Rule>>,
+    /// What was sent.
+    pub log: Log,
+    /// What the party is done with.
+    pub done: Arc<Done>,
+}
+
+/// A lane's endpoint that notes, and follows rules.
 pub struct Wire {
     inner: Box<dyn Endpoint>,
-    /// Bytes of a word.
-    word: usize,
-    rules: Arc<Vec<Rule>>,
-    log: Log,
+    lane: usize,
+    common: Common,
     sent: HashMap<(u32, bool, PeerId), u32>,
     received: HashMap<(u32, bool, PeerId), u32>,
     history: Vec<Vec<u8>>,
@@ -80,19 +115,12 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// `inner`, which carries words of so many bytes, under `rules`.
-    pub fn new(
-        inner: Box<dyn Endpoint>,
-        word: usize,
-        rules: Arc<Vec<Rule>>,
-        log: Log,
-        changed: Arc<Mutex<bool>>,
-    ) -> Self {
+    /// `inner`, of lane number `lane`, at which peers are numbered by their roles there.
+    pub fn new(inner: Box<dyn Endpoint>, lane: usize, common: Common, changed: Arc<Mutex<bool>>) -> Self {
         Wire {
             inner,
-            word,
-            rules,
-            log,
+            lane,
+            common,
             changed,
             sent: HashMap::new(),
             received: HashMap::new(),
@@ -116,11 +144,11 @@ impl Wire {
             }
             Act::Invert => bytes.iter_mut().for_each(|byte| *byte = !*byte),
             Act::Add(at, delta) => {
-                add(&mut bytes, self.word, *at, *delta);
+                add(&mut bytes, self.common.word, *at, *delta);
             }
             Act::AddBack(back, delta) => {
                 let at = bytes.len().saturating_sub(*back);
-                add(&mut bytes, self.word, at, *delta);
+                add(&mut bytes, self.common.word, at, *delta);
             }
             Act::Replace(other) => bytes.clone_from(other),
             Act::Replay => {
@@ -131,7 +159,7 @@ impl Wire {
             Act::Truncate => {
                 bytes.pop();
             }
-            Act::Swap | Act::Withhold | Act::Wait | Act::Stop => {}
+            Act::Swap | Act::Withhold | Act::Wait | Act::Stop | Act::Until(_) => {}
         }
         if bytes != message {
             self.change();
@@ -140,7 +168,8 @@ impl Wire {
     }
 
     fn rule(&self, spot: Spot, received: bool) -> Option<Act> {
-        self.rules.iter().find(|rule| rule.spot == spot && rule.received == received).map(|rule| rule.act.clone())
+        let rule = self.common.rules.iter().find(|rule| rule.spot == spot && rule.received == received);
+        rule.map(|rule| rule.act.clone())
     }
 
     fn spot(&mut self, phase: Phase, peer: PeerId, received: bool) -> Spot {
@@ -150,7 +179,7 @@ impl Wire {
         let number = *count;
         *count += 1;
         let (from, to) = if received { (peer, me) } else { (me, peer) };
-        Spot { node, offline, from, to, number }
+        Spot { lane: self.lane, node, offline, from, to, number }
     }
 }
 
@@ -169,12 +198,12 @@ impl Endpoint for Wire {
 
     fn send(&mut self, to: PeerId, phase: Phase, message: Vec<u8>) -> Result<(), TransportError> {
         let spot = self.spot(phase, to, false);
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).push((spot, message.clone()));
+        self.common.log.lock().unwrap_or_else(PoisonError::into_inner).push((spot, message.clone()));
         if self.stopped {
             return Ok(());
         }
         let act = self.rule(spot, false);
-        let own = if self.rules.is_empty() {
+        let own = if self.common.rules.is_empty() {
             message
         } else {
             let altered = act.as_ref().map_or_else(|| message.clone(), |act| self.altered(act, &message));
@@ -193,6 +222,10 @@ impl Endpoint for Wire {
                 self.change();
             }
             return Ok(());
+        }
+        if let Some(Act::Until(lane)) = act {
+            self.common.done.wait_for(lane);
+            self.change();
         }
         if self.waiting.iter().any(|(peer, ..)| *peer == to) {
             self.waiting.push((to, phase, own));
