@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 SOURCES := $(shell find crates proto python/covey -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml pyproject.toml README.md
 
-.PHONY: help demo test lint training training-accuracy lines operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies conformance deny instruction-sets docs-commands bounds constant-time miri asan soak sbom random-modules lpn lattice-security new-user nightly clean
+.PHONY: help demo test lint training training-accuracy lines operations kills train-kills store-kills bad-input fuzz fuzz-replay abuse adversary onnx-vectors variants accuracies conformance deny instruction-sets docs-commands bounds constant-time miri asan soak sbom random-modules random-training lpn lattice-security new-user nightly clean
 
 help:
 	@echo "make demo   a private prediction by three parties on this machine"
@@ -35,6 +35,7 @@ help:
 	@echo "make training-accuracy  real data trained privately and in PyTorch, their accuracies compared; SEEDS=10, CASES=cnn,mlp, MNIST=folder, JSON=1"
 	@echo "make bounds  random and adversarial models against their bounds; MODELS=5000 in the clear, PRIVATE=500 privately"
 	@echo "make random-modules  random PyTorch modules against themselves; COUNT=1000, SEED=n"
+	@echo "make random-training training of random PyTorch modules against PyTorch's; COUNT=1000, SEED=n"
 	@echo "make fuzz   damaged files and messages for every parser; SECONDS=60 for each"
 	@echo "make abuse  parties that serve two clients, flooded by strangers and a third; SECONDS=60 for all attacks, JSON=1"
 	@echo "make adversary PROTOCOL=quad  a party that cheats, in every message and in named ways; RUNS=5000 messages, RING=64, SHORT=1, JSON=1"
@@ -142,6 +143,9 @@ random-modules: $(VENV)/ready
 	$(ONE_THREAD) $(BIN)/python python/tests/random_modules.py --programs --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))
 	$(ONE_THREAD) $(BIN)/python python/tests/random_modules.py --programs --onnx --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))
 
+random-training: $(VENV)/ready
+	$(ONE_THREAD) $(BIN)/python python/tests/random_training.py --programs --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))
+
 # Every parser for SECONDS each, after 10,000 files damaged as a bad disk would. SEED=n repeats a run's random choices.
 SECONDS ?= 60
 # Together with the tests: by themselves, binaries have dependencies with fewer features, and all would be compiled again.
@@ -246,7 +250,7 @@ new-user:
 	$(PYTHON) python/tests/new_user.py $(if $(FOLDER),--folder $(FOLDER)) $(PAGES)
 
 # One that fails does not keep the others from running. Tools that are missing (Valgrind, a nightly Rust, cargo deny, PyTorch) count as failures.
-NIGHTLY := lint test kills train-kills store-kills bad-input bounds random-modules fuzz abuse adversary onnx-vectors variants conformance instruction-sets docs-commands \
+NIGHTLY := lint test kills train-kills store-kills bad-input bounds random-modules random-training fuzz abuse adversary onnx-vectors variants conformance instruction-sets docs-commands \
 	constant-time miri asan soak training training-accuracy lpn lattice-security deny operations new-user
 nightly:
 	@export COVEY_INTERRUPTS=20; mkdir -p target/nightly; failed=""; for goal in $(NIGHTLY); do \
