@@ -196,6 +196,7 @@ def plan(
     round_bits: int = 0,
     parties: int | None = None,
     *,
+    estimates: bool = False,
     adder: str | None = None,
     latency_us: int | None = None,
     bandwidth: int | None = None,

@@ -39,9 +39,9 @@ class Cost:
     """What a run of one model costs in one protocol.
 
     Bytes are payloads over all links of all parties. `seconds` are estimates by network, LAN and WAN, of preprocessing
-    and online together, without computation. `busiest_bytes` is the most that one machine sends, or
-    that one receives. `correlated_ots` has both parties' (0 but between two). `parts` has the bytes by
-    `covey.cost_split.PARTS`.
+    and online together in a session that is set up for it, without computation. `busiest_bytes` is the most that one
+    machine sends, or that one receives. `correlated_ots` has both parties' (0 but between two). `parts` has the bytes
+    by `covey.cost_split.PARTS`.
     """
 
     model: str

@@ -35,7 +35,8 @@ class Explanation(Shown):
     """What a run of a program among the parties of a protocol protects, reveals and costs.
 
     `reveals` says who learns what, one line each. `plan` is the cost as plain data: bytes and rounds of every node and
-    link, estimated seconds on two networks, correlated OTs, and each party's peak memory in bytes.
+    link, estimated seconds of sessions that are set up for two networks, correlated OTs, and each party's peak memory
+    in bytes.
     """
 
     program: str
@@ -98,16 +99,7 @@ class Explanation(Shown):
                 once = NodeProfile.of(plan["weights"])
                 parts.append(Text(f"preparing the weights together, once for a version of them: {amount(once.bytes)}"))
         parts.append(Text())
-        for estimate in plan["estimates"]:
-            network = estimate["network"]
-            wire = f"{duration(estimate['seconds'])} on the wire"
-            parts.append(
-                Text(
-                    f"{network['name']} ({network['bits_per_second'] / 1e9:g} Gbit/s, "
-                    f"{2e3 * network['one_way_seconds']:g} ms round trip): {wire}, "
-                    f"{duration(estimate['online_seconds'])} of it once preprocessed; computation comes on top"
-                )
-            )
+        parts += [Text(self._estimated(estimate)) for estimate in plan["estimates"]]
         if any(plan["correlated_ots"]):
             ots = " and ".join(f"{count:,}" for count in plan["correlated_ots"])
             still = "is only the public keys of lattice encryption" if plan["exposure"] else "is not sent"
@@ -123,6 +115,17 @@ class Explanation(Shown):
             more = f"; up to {amount(ahead)} more at a party while what is dealt ahead waits" if ahead else ""
             parts.append(Text(f"peak memory, about: {peaks}{more}"))
         return Group(*parts)
+
+    def _estimated(self, estimate: dict[str, Any]) -> str:
+        network = estimate["network"]
+        other = estimate["rounds"] != self.total.rounds
+        rounds = f" in {estimate['rounds']:,} rounds, with circuits for such a network" if other else ""
+        return (
+            f"{network['name']} ({network['bits_per_second'] / 1e9:g} Gbit/s, "
+            f"{2e3 * network['one_way_seconds']:g} ms round trip): "
+            f"{duration(estimate['seconds'])} on the wire{rounds}, "
+            f"{duration(estimate['online_seconds'])} of it once preprocessed; computation comes on top"
+        )
 
     @property
     def _at_once(self) -> str:
@@ -159,7 +162,7 @@ def explanation(
 ) -> Explanation:
     """The explanation of a loaded model; `parties` is how many compute where the protocol takes any number."""
     program = model.program
-    plan = json.loads(_core.plan(program, protocol, batch, round_bits, parties, **options))
+    plan = json.loads(_core.plan(program, protocol, batch, round_bits, parties, estimates=True, **options))
     reveals = what_a_run_reveals(program, round_bits)
     if options.get("key_bits") is not None:
         reveals.append(

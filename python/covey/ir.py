@@ -301,8 +301,11 @@ class Graph:
     def only_consumer(self, name: str) -> Node | None:
         """The one node that reads a value, if there is just one and the value is not kept besides."""
         readers = self.consumers(name)
-        kept = name in self.outputs or name in self.opened.values() or name in self.served
-        return readers[0] if len(readers) == 1 and not kept else None
+        return readers[0] if len(readers) == 1 and not self.keeps(name) else None
+
+    def keeps(self, name: str) -> bool:
+        """Whether a value is wanted whoever reads it."""
+        return name in self.outputs or name in self.opened.values() or name in self.served
 
     def redirect(self, old: str, new: str) -> None:
         """Let every reader of `old` read `new`, the graph's outputs included."""

@@ -15,21 +15,23 @@ from covey.ir import Node
 from covey.lowering import MARGIN, MOST_EXTRA_BITS, Lowered, Lowering, Truncation
 
 
-def emit_linear(low: Lowering, node: Node, op: Message, needed: int = 0) -> Lowered:
+def emit_linear(low: Lowering, node: Node, op: Message, needed: int = 0, finer: int = 0) -> Lowered:
     """Emit a linear layer on an activation, a weight and perhaps a bias, which has the product's scale.
 
     The bias carries half a unit of what the truncation behind leaves, so that its floor rounds to the nearest. The
-    weight has `needed` further fractional bits. With fine weights, one whose numbers are small is given the leading
-    zeros they typically have as well, as far as the ring has room for the product: between two parties a bit more is a
-    transfer more.
+    weight has `needed` further fractional bits, and up to `finer` as far as the ring has room for the product. With
+    fine weights, one whose numbers are small is given the leading zeros they typically have as well, if these are
+    more: between two parties a bit more is a transfer more.
     """
     name, *bias = node.inputs[1:]
     x = low.value_or_multiple(node.inputs[0])
     base = low.scale_of(name) - low.scale
     found, extra = _interval(low, node, x, base), needed
-    if low.settings.fine_weights and name not in low.graph.reach and not _summed_wide(low, node):
+    if low.settings.fine_weights:
+        finer = max(finer, typical_zeros(low.graph.parameters[name]))
+    if finer and name not in low.graph.reach and not _summed_wide(low, node):
         room = low.settings.available_bits - _bits(low, node, x, found) - needed
-        extra += min(typical_zeros(low.graph.parameters[name]), max(0, room - 1))
+        extra += min(finer, max(0, room - 1))
     scale = _scale(low, x) + base + extra
     operands = [x, low.parameter(node, name, scale - x.scale, divisor=x.divisor)]
     operands += [low.parameter(node, entry, scale, _offset(low, node, entry, scale)) for entry in bias]

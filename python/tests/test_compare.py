@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import covey
 from command import DIGITS, Command
-from covey import models
+from covey import _core, models
 from covey.bench.networks import NetworkProfile
 from covey.cost_split import PARTS
 from covey.trade_off import Point, TradeOff
@@ -92,11 +92,26 @@ def test_costs_are_those_of_explain(compiled: list[covey.Compiled], compared: co
         assert row["reduction"] == first.total.bytes / alone.total.bytes
 
 
+NETWORKS = {"LAN": NetworkProfile("", 10_000, 0.2), "WAN": NetworkProfile("", 1_000, 70.0)}
+"""10 Gbit/s with a round trip of 0.2 ms, and 1 Gbit/s with 70 ms."""
+
+
 def test_seconds_follow_from_the_busiest_machine(compared: covey.CostComparison) -> None:
-    """LAN has 10 Gbit/s and a round trip of 0.2 ms, WAN 1 Gbit/s and 70 ms."""
-    for name, profile in (("LAN", NetworkProfile("", 10_000, 0.2)), ("WAN", NetworkProfile("", 1_000, 70.0))):
-        for cost in compared.costs:
-            assert cost.seconds[name] == pytest.approx(profile.wire_seconds(cost.busiest_bytes, cost.rounds))
+    for cost in compared.costs:
+        wire = NETWORKS["LAN"].wire_seconds(cost.busiest_bytes, cost.rounds)
+        assert cost.seconds["LAN"] == pytest.approx(wire)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_estimates_are_of_sessions_set_up_for_the_network(compiled: list[covey.Compiled], protocol: str) -> None:
+    program = covey.load(compiled[0]).program
+    explained = covey.explain(compiled[0], protocol, **linear(protocol)).plan["estimates"]
+    assert [estimate["network"]["name"] for estimate in explained] == list(NETWORKS)
+    for estimate, network in zip(explained, NETWORKS.values(), strict=True):
+        options = {**network.session, **linear(protocol)}
+        there = json.loads(_core.plan(program, protocol, 1, estimates=True, **options))
+        assert estimate["rounds"] == there["total"]["rounds"] and estimate in there["estimates"]
+        assert estimate["seconds"] == pytest.approx(network.wire_seconds(estimate["busiest_bytes"], estimate["rounds"]))
 
 
 def test_multiplications_are_counted_from_programs(compared: covey.CostComparison) -> None:

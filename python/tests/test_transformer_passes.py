@@ -17,6 +17,7 @@ from covey.ops.dense import Dense
 from covey.ops.mul import Mul
 from covey.ops.softmax import Softmax
 from covey.ops.weighted_average import Average
+from rewriting import same_function
 
 LENGTH, SIZE, WIDE = 6, 16, 24
 
@@ -161,3 +162,77 @@ def test_private_runs_equal_clear(protocol: str) -> None:
         compiled = covey.compile(proto, calibration=x, input_range=(-12, 12), ring=32)
         verification = covey.verify(compiled, protocol, data=x, samples=2, timeout=60)
         assert verification.passed, verification
+
+
+def scaled_scores(way: str) -> onnx.ModelProto:
+    """Scores of queries and keys from columns of one layer, divided before or behind the product."""
+    rng = np.random.default_rng(7)
+    to = [0, LENGTH, 3, 2, SIZE // 2]
+    constants = {
+        "w": weights(rng, SIZE, 3 * SIZE),
+        "b": rng.normal(size=3 * SIZE),
+        "k": np.array(0.25),
+        "to": np.array(to),
+        "parts": np.array([1, 1, 1]),
+        "two": np.array([2]),
+        "cos": rng.uniform(-1, 1, (LENGTH, SIZE // 2)),
+        "sin": rng.uniform(-1, 1, (LENGTH, SIZE // 2)),
+        "halves": np.array([SIZE // 4, SIZE // 4]),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name="layer"),
+        helper.make_node("Add", ["p", "b"], ["q"], name="bias"),
+        helper.make_node("Reshape", ["q", "to"], ["r"], name="heads"),
+        helper.make_node("Transpose", ["r"], ["t"], name="order", perm=[0, 2, 3, 1, 4]),
+        helper.make_node("Split", ["t", "parts"], ["query5", "key5", "value5"], name="split", axis=1),
+        *(helper.make_node("Squeeze", [f"{each}5", "one"], [each]) for each in ("query", "key", "value")),
+    ]
+    constants["one"] = np.array([1])
+    query = "query"
+    if way == "rotated":
+        nodes += [
+            helper.make_node("Split", ["query", "halves"], ["front", "back"], axis=-1),
+            helper.make_node("Concat", ["back", "front"], ["turned"], axis=-1),
+            helper.make_node("Mul", ["query", "cos"], ["of_cos"]),
+            helper.make_node("Mul", ["turned", "sin"], ["of_sin"]),
+            helper.make_node("Add", ["of_cos", "of_sin"], ["turned_query"]),
+        ]
+        query = "turned_query"
+    if way == "before":
+        nodes.append(helper.make_node("Mul", [query, "k"], ["small"], name="factor"))
+        query = "small"
+    # Where queries are the keys, both would take the factor.
+    key = query if way == "own key" else "key"
+    nodes += [
+        helper.make_node("Transpose", [key], ["across"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", [query, "across"], ["scores"], name="scores"),
+    ]
+    scores = "scores"
+    if way == "sum with itself":
+        nodes.append(helper.make_node("MatMul", ["scores", "scores"], ["squared"]))
+        nodes.append(helper.make_node("Add", ["scores", "squared"], ["both"]))
+        scores = "both"
+    if way != "before":
+        nodes.append(helper.make_node("Mul", [scores, "k"], ["small"], name="factor"))
+        scores = "small"
+    nodes += [
+        helper.make_node("Softmax", [scores], ["weights"], name="softmax", axis=-1),
+        helper.make_node("MatMul", ["weights", "value"], ["y"], name="mixed"),
+    ]
+    outputs = ["y", "query", "key"] if way == "read elsewhere" else ["y"]
+    return builders.model(nodes, {"x": ["N", LENGTH, SIZE]}, outputs, constants, opset=20)
+
+
+@pytest.mark.parametrize("way", ["before", "behind", "rotated"])
+def test_factors_of_scores_are_in_the_columns_of_queries_and_keys(way: str) -> None:
+    after = same_function(scaled_scores(way), 2, LENGTH, SIZE)
+    assert after.notes["factor"].text == "its factor moved into layer"
+    assert sum(isinstance(node.op, Mul) for node in after.nodes) == (2 if way == "rotated" else 0)
+    (layer,) = (node.op for node in after.nodes if isinstance(node.op, Dense))
+    assert layer.finer in (1, 2)  # about the root of 1/4 for either
+
+
+@pytest.mark.parametrize("way", ["own key", "sum with itself", "read elsewhere"])
+def test_factors_stay_where_more_would_be_multiplied(way: str) -> None:
+    after = same_function(scaled_scores(way), 2, LENGTH, SIZE)
+    assert sum(isinstance(node.op, Mul) for node in after.nodes) == 1

@@ -6,6 +6,7 @@ use covey_kernels::dispatch::{Isa, best};
 use covey_protocols::clear::OnViolation;
 use covey_protocols::kind::ProtocolKind;
 use covey_runtime::clear::{ClearRunner, Outcome};
+use covey_runtime::estimate::estimated;
 use covey_runtime::plan::plan_rounded;
 use covey_runtime::session::{cost_model, supports};
 use covey_runtime::{Input, Output, RoundedOutputs, encode_inputs};
@@ -108,9 +109,10 @@ impl Clear {
 }
 
 /// What one inference of `program` over `batch` samples costs on `protocol`, of so many `parties` where it takes any number, with a
-/// session's options and outputs rounded by `round_bits`, as JSON.
+/// session's options and outputs rounded by `round_bits`, as JSON; with `estimates`, its seconds on two networks as well.
 #[pyfunction]
-#[pyo3(signature = (program, protocol = "trio", batch = 1, round_bits = 0, parties = None, **options))]
+#[pyo3(signature = (program, protocol = "trio", batch = 1, round_bits = 0, parties = None, *, estimates = false, **options))]
+#[allow(clippy::too_many_arguments)] // Python's, by name.
 pub(crate) fn plan(
     py: Python<'_>,
     program: &Program,
@@ -118,6 +120,7 @@ pub(crate) fn plan(
     batch: usize,
     round_bits: u32,
     parties: Option<usize>,
+    estimates: bool,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<String> {
     let program = program.0.clone();
@@ -127,8 +130,12 @@ pub(crate) fn plan(
         supports(kind, &program)?;
         RoundedOutputs::of(&program).check(kind, round_bits)?;
         let costs = cost_model(kind, program.ring())?;
-        let plan = plan_rounded(&program, costs, options, batch, round_bits)?;
-        Ok(serde_json::to_string(&plan)?)
+        let json = if estimates {
+            serde_json::to_string(&estimated(&program, costs, options, batch, round_bits)?)
+        } else {
+            serde_json::to_string(&plan_rounded(&program, costs, options, batch, round_bits)?)
+        };
+        Ok(json?)
     })
 }
 

@@ -1,14 +1,15 @@
 //! Runs compiled programs on any protocol.
 //!
 //! A [`Schedule`] says what runs when; the [`Executor`] runs it on any `Protocol`, in any phase, at any batch size; the
-//! same executor on a planner gives the [`plan`]. [`session`] chooses protocol and ring once, [`clear`] runs the
-//! specification.
+//! same executor on a planner gives the [`plan`], whose seconds on a network [`estimate`] tells. [`session`] chooses
+//! protocol and ring once, [`clear`] runs the specification.
 
 mod batch;
 mod carried;
 pub mod clear;
 mod data;
 mod error;
+pub mod estimate;
 mod executor;
 mod factors;
 pub mod plan;

@@ -51,41 +51,6 @@ impl NodeCost {
     }
 }
 
-/// A network to estimate seconds for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Network {
-    /// "LAN" or "WAN".
-    pub name: String,
-    /// Bits a second each machine can send, and as many receive.
-    pub bits_per_second: f64,
-    /// Seconds a message travels.
-    pub one_way_seconds: f64,
-}
-
-impl Network {
-    /// 10 Gbit/s, 0.2 ms round trip.
-    pub fn lan() -> Self {
-        Network { name: "LAN".into(), bits_per_second: 10e9, one_way_seconds: 0.1e-3 }
-    }
-
-    /// 1 Gbit/s, 70 ms round trip.
-    pub fn wan() -> Self {
-        Network { name: "WAN".into(), bits_per_second: 1e9, one_way_seconds: 35e-3 }
-    }
-}
-
-/// Seconds a run spends on a network, computation apart: rounds times the latency, plus the time the busiest machine
-/// needs for what it sends or receives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
-    /// The network assumed.
-    pub network: Network,
-    /// Preprocessing and online together.
-    pub seconds: f64,
-    /// Online messages only, material preprocessed.
-    pub online_seconds: f64,
-}
-
 /// What P1 sees of the weights in the noise of encrypted results: the negative logarithm to base 2 of the statistical distance from
 /// noise that does not depend on them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -115,8 +80,6 @@ pub struct Plan {
     pub correlated_ots: [u64; 2],
     /// What lattice encryption shows of the weights, where a layer is encrypted.
     pub exposure: Option<WeightExposure>,
-    /// LAN and WAN.
-    pub estimates: Vec<Estimate>,
     /// Peak resident memory of each party's process, in role order: an estimate in bytes.
     pub memory: Vec<u64>,
     /// How much more that is, at most, where dealers are so far ahead that what they deal waits for its use.
@@ -170,7 +133,6 @@ pub fn plan_rounded(
     let runs = planner.ledger().iter().filter(|(node, _)| **node != WEIGHTS).map(|(_, cost)| cost);
     runs.chain([&material]).for_each(|cost| total += cost);
     let weights = planner.ledger().get(&WEIGHTS).map(|cost| NodeCost::new(WEIGHTS, WEIGHTS_NAME, "", cost));
-    let estimates = [Network::lan(), Network::wan()].map(|network| estimate(network, &total)).into();
     let exposure = total.exposure.bits().map(|[bits_each, bits_total]| {
         let results = total.exposure.results;
         WeightExposure { results, bits_each, bits_total }
@@ -189,7 +151,6 @@ pub fn plan_rounded(
         weights,
         correlated_ots,
         exposure,
-        estimates,
         memory,
         dealt_ahead,
     })
@@ -289,18 +250,4 @@ pub fn footprint(
     // Material lies in chunks that double up to 4 MiB.
     let material = dealt + ahead;
     Ok(Footprint { run, kept: material + material.min(4 << 20), correlated_ots })
-}
-
-fn estimate(network: Network, cost: &Cost) -> Estimate {
-    let seconds = |counts: fn(StepKind) -> bool| {
-        let (mut sent, mut received) = (HashMap::<usize, u64>::new(), HashMap::<usize, u64>::new());
-        for (&(_, from, to), traffic) in cost.links.iter().filter(|((kind, ..), _)| counts(*kind)) {
-            *sent.entry(from).or_default() += traffic.bytes;
-            *received.entry(to).or_default() += traffic.bytes;
-        }
-        let busiest = sent.values().chain(received.values()).copied().max().unwrap_or(0);
-        cost.rounds as f64 * network.one_way_seconds + busiest as f64 * 8.0 / network.bits_per_second
-    };
-    let (all, online) = (seconds(|_| true), seconds(|kind| kind == StepKind::Online));
-    Estimate { network, seconds: all, online_seconds: online }
 }

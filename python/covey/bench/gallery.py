@@ -146,7 +146,7 @@ def _row(name: str, program: _core.Program) -> Row:
 
 
 def _cost(program: _core.Program, protocol: str) -> Cost:
-    plan = json.loads(_core.plan(program, protocol, 1))
+    plan = json.loads(_core.plan(program, protocol, 1, estimates=True))
     total = NodeProfile.of(plan["total"])
     lan, wan = (estimate["seconds"] for estimate in plan["estimates"])
     return Cost(total.bytes, total.rounds, lan, wan, max(peak_memory(plan)))

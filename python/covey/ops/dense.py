@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dense(Op):
-    """x [N, .., K] times weight [K, M] plus an optional bias [M]."""
+    """x [N, .., K] times weight [K, M] plus an optional bias [M].
+
+    The weight has up to `finer` more fractional bits, as far as the ring has room for the product.
+    """
+
+    finer: int = field(default=0, kw_only=True)
 
     widens = True
 
@@ -84,7 +89,7 @@ class Dense(Op):
         ]
 
     def lower(self, low: Lowering, node: Node) -> Lowered:
-        return emit_linear(low, node, pb.Dense())
+        return emit_linear(low, node, pb.Dense(), finer=self.finer)
 
 
 @from_onnx("Gemm")

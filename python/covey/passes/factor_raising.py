@@ -1,18 +1,22 @@
-"""Moves multiplication by one constant up into the linear layer that its operand comes from.
+"""Moves multiplication by one constant up into the linear layers that its operand comes from.
 
-Attention divides its scores by the root of the heads' size. In the weights of the queries that costs nothing, where it
-would take a product and a shift for each pair of positions.
+Attention divides its scores by the root of the heads' size. In weights that costs nothing, where it would take a
+product and a shift for each pair of positions. Queries and keys share it, so that neither has much fewer digits than
+the other; their weights have more fractional bits, where there is room.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from covey.ir import Graph, Node
 from covey.ops.add import Add
 from covey.ops.affine import Affine
+from covey.ops.concat import Concat
 from covey.ops.conv import Conv2d, ConvNd
 from covey.ops.dense import Dense
 from covey.ops.gather import Gather
@@ -26,10 +30,36 @@ LEAST, MOST = 2.0**-6, 2.0**6
 
 
 @dataclass
-class _Way:
-    """The constants that take the factor: of layers and of sums on the way."""
+class _Constant:
+    """An operand that takes a factor: all of it, or what is `mine` along the last dimension."""
 
-    constants: list[tuple[Node, int]] = field(default_factory=list)
+    node: Node
+    index: int
+    factor: float
+    mine: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether a product takes it, and no sum."""
+        return self.index == 1 if isinstance(self.node.op, Dense | Conv2d | ConvNd) else isinstance(self.node.op, Mul)
+
+    @property
+    def chosen(self) -> npt.NDArray[np.bool_] | slice:
+        """What takes the factor, as an index of the last dimension."""
+        return slice(None) if self.mine is None else self.mine
+
+    def times(self, factor: float) -> _Constant:
+        """The same with a further factor."""
+        return replace(self, factor=self.factor * factor)
+
+    def multiply(self, graph: Graph) -> None:
+        """Let the node read the product, a layer's weight with as many more fractional bits as it gets smaller."""
+        name = self.node.inputs[self.index]
+        factor = self.factor if self.mine is None else np.where(self.mine, self.factor, 1.0)
+        self.node.inputs[self.index] = graph.add_parameter(f"{name}.scaled", graph.parameters[name] * factor).name
+        if isinstance(self.node.op, Dense) and self.is_weight:
+            lost = max(0, math.ceil(-math.log2(abs(self.factor))))
+            self.node.op = replace(self.node.op, finer=max(lost, self.node.op.finer))
 
 
 def raise_factors(graph: Graph) -> None:
@@ -39,16 +69,15 @@ def raise_factors(graph: Graph) -> None:
         if found is None:
             continue
         source, factor = found
-        way = _Way()
-        if not LEAST <= abs(factor) <= MOST or not _search(graph, source, way):
+        constants = _constants(graph, node, source, factor) if LEAST <= abs(factor) <= MOST else None
+        if not constants:
             continue
-        for reader, index in way.constants:
-            name = reader.inputs[index]
-            reader.inputs[index] = graph.add_parameter(f"{name}.scaled", graph.parameters[name] * factor).name
+        for constant in constants:
+            constant.multiply(graph)
         for reader in graph.consumers(node.output):
             reader.inputs = [source if name == node.output else name for name in reader.inputs]
         graph.remove([node])
-        graph.note_more(node, f"its factor moved into {way.constants[-1][0].name}")
+        graph.note_more(node, f"its factor moved into {constants[-1].node.name}")
 
 
 def _factor(graph: Graph, node: Node) -> tuple[str, float] | None:
@@ -59,7 +88,7 @@ def _factor(graph: Graph, node: Node) -> tuple[str, float] | None:
         return (node.inputs[0], node.op.factor) if node.op.summand == 0.0 else None
     if not isinstance(node.op, Mul):
         return None
-    constants = [index for index, name in enumerate(node.inputs) if name in graph.parameters]
+    constants = _fixed(graph, node)
     if len(constants) != 1:
         return None
     array = graph.parameters[node.inputs[constants[0]]]
@@ -68,26 +97,127 @@ def _factor(graph: Graph, node: Node) -> tuple[str, float] | None:
     return (source, float(array.flat[0])) if single else None
 
 
-def _search(graph: Graph, name: str, way: _Way) -> bool:
-    """Whether a value is the linear result of a layer that nothing else reads, by way of moves and products."""
+def _fixed(graph: Graph, node: Node) -> list[int]:
+    """Which operands are constants."""
+    return [index for index, name in enumerate(node.inputs) if name in graph.parameters]
+
+
+def _constants(graph: Graph, node: Node, source: str, factor: float) -> list[_Constant] | None:
+    """What takes the factor of a node; half of it the other operand of a product that moves alone lead to."""
+    name, reader = node.output, graph.only_consumer(node.output)
+    while reader is not None and isinstance(reader.op, Reshape | Transpose):
+        name, reader = reader.output, graph.only_consumer(reader.output)
+    if reader is not None and isinstance(reader.op, Matmul) and reader.inputs.count(name) == 1:
+        other = reader.inputs[1 - reader.inputs.index(name)]
+        if shared := _of_both(graph, (source, node), (other, reader), factor):
+            return shared
+    return _search(graph, source, node, factor)
+
+
+def _of_both(graph: Graph, left: tuple[str, Node], right: tuple[str, Node], factor: float) -> list[_Constant] | None:
+    """What makes multiples of two values, each read by a node alone, whose product is to be a multiple.
+
+    Most of a factor below 1 goes to what is larger, so that neither has much fewer digits than the other.
+    """
+    of_left, of_right = _search(graph, *left, 1.0), _search(graph, *right, 1.0)
+    if not of_left or not of_right:
+        return None
+    whole, sizes = abs(factor), (_size(graph, of_left), _size(graph, of_right))
+    part = math.sqrt(whole * sizes[1] / sizes[0]) if min(sizes) > 0.0 else 1.0
+    part = min(max(part, min(whole, 1.0)), max(whole, 1.0))
+    left_part, right_part = math.copysign(part, factor), whole / part
+    return [each.times(left_part) for each in of_left] + [each.times(right_part) for each in of_right]
+
+
+def _size(graph: Graph, constants: list[_Constant]) -> float:
+    """The root mean square of the largest weights that make a value."""
+    arrays = [graph.parameters[each.node.inputs[each.index]][..., each.chosen] for each in constants if each.is_weight]
+    return max((float(np.sqrt(np.mean(array**2))) for array in arrays), default=0.0)
+
+
+def _search(graph: Graph, name: str, reader: Node, factor: float) -> list[_Constant] | None:
+    """The constants whose multiples make a multiple of a value that `reader` alone reads; `None` where there are none.
+
+    Between them and the value are moves, sums and products. What is computed on the way is read there alone.
+    """
+    constants: list[_Constant] = []
+    values, passed = [name], [reader]
+    for value in values:  # which grow on the way
+        node = graph.producer(value)
+        if node is None:
+            return None
+        if (ends := _ends(graph, node, factor)) is not None:
+            constants += ends
+            continue
+        fixed = _fixed(graph, node)
+        finite = all(np.isfinite(graph.parameters[node.inputs[index]]).all() for index in fixed)
+        sums = isinstance(node.op, Add) and finite
+        moves = isinstance(node.op, Reshape | Transpose | Gather | Concat) and not fixed
+        if not (sums or moves or (isinstance(node.op, Mul) and fixed)):
+            return None
+        if sums:
+            constants += [_Constant(node, index, factor) for index in fixed]
+        passed.append(node)
+        values += [each for each in node.inputs if each not in graph.parameters and each not in values]
+    readers = {value: [id(node) for node in graph.consumers(value)] for value in values}
+    known = {id(node) for node in passed}
+    alone = all(known.issuperset(readers[value]) and not graph.keeps(value) for value in values)
+    once = reader.inputs.count(name) == 1 and not any(id(reader) in readers[value] for value in values[1:])
+    return constants if alone and once else None
+
+
+def _ends(graph: Graph, node: Node, factor: float) -> list[_Constant] | None:
+    """The constants of a node whose multiples make a multiple of its result, if no operand need be a multiple."""
+    fixed = _fixed(graph, node)
+    if isinstance(node.op, Dense | Conv2d | ConvNd) and len(fixed) == len(node.inputs) - 1:
+        return [_Constant(node, index, factor) for index in reversed(fixed)]
+    if isinstance(node.op, Gather):
+        return _part(graph, node, factor)
+    if isinstance(node.op, Mul) and fixed:
+        # Whole numbers add no digits, which their multiples may.
+        array = graph.parameters[node.inputs[fixed[0]]]
+        return [_Constant(node, fixed[0], factor)] if (array != np.rint(array)).any() else None
+    if isinstance(node.op, Matmul) and not fixed:
+        left, right = ((operand, node) for operand in node.inputs)
+        return _of_both(graph, left, right, factor) or _search(graph, *left, factor) or _search(graph, *right, factor)
+    return None
+
+
+def _part(graph: Graph, reader: Node, factor: float) -> list[_Constant] | None:
+    """The columns of a dense layer and of its bias that one pick of several takes, if others take none of them."""
+    others = [node for node in graph.consumers(reader.inputs[0]) if node is not reader]
+    if not others or graph.keeps(reader.inputs[0]) or not all(isinstance(node.op, Gather) for node in others):
+        return None
+    chain = _from_layer(graph, reader.inputs[0])
+    if chain is None:
+        return None
+    layer, *between = chain
+    constants = [(layer, index) for index in _fixed(graph, layer)]
+    shape = graph.values[layer.output].shape
+    columns = np.arange(1.0, shape[-1] + 1)
+    places = np.broadcast_to(columns, (1, *shape))
+    for node in between:
+        if not isinstance(node.op, Add):
+            places = node.op.reference(places)
+        elif places.shape[-1] == columns.size and (places == columns).all():
+            constants += [(node, index) for index in _fixed(graph, node)]
+        else:
+            return None
+    mine, *theirs = (np.isin(columns, node.op.reference(places)) for node in (reader, *others))
+    if any((mine & other).any() for other in theirs):
+        return None
+    return [_Constant(node, index, factor, mine) for node, index in reversed(constants)]
+
+
+def _from_layer(graph: Graph, name: str) -> list[Node] | None:
+    """A dense layer and what leads from it to a value: moves, and sums with constants, each read by the next alone."""
     node = graph.producer(name)
-    if node is None or graph.only_consumer(name) is None:
-        return False
-    if isinstance(node.op, Dense | Conv2d | ConvNd):
-        way.constants += [(node, index) for index in range(1, len(node.inputs))]
-        return True
-    if isinstance(node.op, Reshape | Transpose | Gather):
-        return _search(graph, node.inputs[0], way)
-    if isinstance(node.op, Add):
-        constants = [index for index, each in enumerate(node.inputs) if each in graph.parameters]
-        if len(constants) != 1 or not np.isfinite(graph.parameters[node.inputs[constants[0]]]).all():
-            return False
-        way.constants.append((node, constants[0]))
-        return _search(graph, node.inputs[1 - constants[0]], way)
-    if isinstance(node.op, Matmul) and node.inputs[0] != node.inputs[1]:
-        mark = len(way.constants)
-        for operand in node.inputs:
-            if _search(graph, operand, way):
-                return True
-            del way.constants[mark:]
-    return False
+    if node is None:
+        return None
+    if isinstance(node.op, Dense):
+        return [node]
+    operands = [each for each in node.inputs if each not in graph.parameters]
+    if not isinstance(node.op, Reshape | Transpose | Add) or len(operands) != 1:
+        return None
+    before = _from_layer(graph, operands[0]) if graph.only_consumer(operands[0]) is node else None
+    return None if before is None else [*before, node]

@@ -44,11 +44,12 @@ def _join(graph: Graph, layers: list[Node]) -> None:
         for layer, size in zip(layers, sizes, strict=True)
     ]
     shape = (*graph.values[first.output].shape[:-1], sum(sizes))
+    finer = max(layer.op.finer for layer in layers if isinstance(layer.op, Dense))
     result = graph.add_value(Value(graph.fresh(f"{first.output}.joined"), shape)).name
     operands = [first.inputs[0], graph.add_parameter(f"{first.inputs[1]}.joined", np.concatenate(weights, axis=1)).name]
     if any(len(layer.inputs) > 2 for layer in layers):
         operands.append(graph.add_parameter(f"{result}.bias", np.concatenate(biases)).name)
-    made = [Node(first.name, first.source_op, Dense(), operands, result)]
+    made = [Node(first.name, first.source_op, Dense(finer=finer), operands, result)]
     start = 0
     for layer, size in zip(layers, sizes, strict=True):
         along = [*(range(extent) for extent in shape[:-1]), range(start, start + size)]

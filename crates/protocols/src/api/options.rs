@@ -192,6 +192,12 @@ impl Options {
         }
     }
 
+    /// These choices where the network is another, with as many tiles in flight as suit it unless another number was chosen.
+    pub fn for_network(self, network: NetworkProfile) -> Options {
+        let usual = self.window == self.network.window();
+        Options { network, window: if usual { network.window() } else { self.window }, ..self }
+    }
+
     /// Elements of a tile: a multiple of 64, so that tiles start at whole words of bit planes.
     pub(crate) fn tile_size(&self) -> usize {
         (self.tile / 64).max(1) * 64

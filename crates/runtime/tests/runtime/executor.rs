@@ -12,9 +12,10 @@ use covey_protocols::quad::Quad;
 use covey_protocols::served::Served;
 use covey_protocols::trio::Trio;
 use covey_protocols::two_party::TwoParty;
-use covey_protocols::{Options, Phase, ProtocolError};
+use covey_protocols::{NetworkProfile, Options, Phase, ProtocolError};
 use covey_ring::{Ring, Tensor};
 use covey_runtime::clear::{ClearRunner, run_clear};
+use covey_runtime::estimate::estimated;
 use covey_runtime::plan::{plan, plan_rounded};
 use covey_runtime::session::supports;
 use covey_runtime::{Fusions, Profile, RoundedOutputs, RuntimeError, Schedule, check_batch, loses_bits};
@@ -231,9 +232,17 @@ fn both_phases<P: Served + covey_protocols::Extended>(kind: ProtocolKind, ring: 
         let json = serde_json::to_string(&measured).unwrap();
         assert_eq!(serde_json::from_str::<Profile>(&json).unwrap().total().links, planned.total.links);
     }
-    let [lan, wan] = &planned.estimates[..] else { panic!("two networks") };
+    let estimated = estimated(&program, CostModel::of::<P>(), Options::default(), 2, 0).unwrap();
+    assert_eq!(estimated.plan, planned);
+    let [lan, wan] = &estimated.estimates[..] else { panic!("two networks") };
+    assert_eq!(lan.rounds, planned.total.rounds);
     assert!(lan.online_seconds <= lan.seconds && lan.seconds < wan.seconds);
-    assert!(wan.seconds >= planned.total.rounds as f64 * 0.035);
+    // Each is the estimate of a session that is set up for its network.
+    let far = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
+    let there = plan(&program, CostModel::of::<P>(), Options::default().for_network(far), 2).unwrap();
+    assert!(wan.rounds == there.total.rounds && wan.rounds < lan.rounds, "{wan:?}");
+    let wire = wan.rounds as f64 * 0.035 + wan.busiest_bytes as f64 * 8e-9;
+    assert!((wan.seconds - wire).abs() < 1e-9);
 }
 
 #[test]
