@@ -130,9 +130,16 @@ def _of_both(graph: Graph, left: tuple[str, Node], right: tuple[str, Node], fact
 
 
 def _size(graph: Graph, constants: list[_Constant]) -> float:
-    """The root mean square of the largest weights that make a value."""
-    arrays = [graph.parameters[each.node.inputs[each.index]][..., each.chosen] for each in constants if each.is_weight]
-    return max((float(np.sqrt(np.mean(array**2))) for array in arrays), default=0.0)
+    """About the root mean square of a value that these make, if layers read numbers around 1."""
+    total = 0.0
+    for each in constants:
+        array = graph.parameters[each.node.inputs[each.index]]
+        if each.is_weight and isinstance(each.node.op, Dense):
+            array = np.sqrt((array**2).sum(axis=0))
+        elif each.is_weight and not isinstance(each.node.op, Mul):
+            array = np.sqrt((array**2).sum(axis=tuple(range(1, array.ndim))))
+        total += float(np.mean(array[..., each.chosen] ** 2))
+    return math.sqrt(total)
 
 
 def _search(graph: Graph, name: str, reader: Node, factor: float) -> list[_Constant] | None:
