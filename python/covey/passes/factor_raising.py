@@ -29,37 +29,40 @@ LEAST, MOST = 2.0**-6, 2.0**6
 """Factors that may move: beyond, operands would lose digits."""
 
 
+NESTED = 3
+"""How many products of two values, one in the other, are searched for layers."""
+
+
 @dataclass
 class _Constant:
     """An operand that takes a factor: all of it, or what is `mine` along the last dimension."""
 
     node: Node
     index: int
-    factor: float
     mine: npt.NDArray[np.bool_] | None = None
 
     @property
     def is_weight(self) -> bool:
-        """Whether a product takes it, and no sum."""
-        return self.index == 1 if isinstance(self.node.op, Dense | Conv2d | ConvNd) else isinstance(self.node.op, Mul)
+        """Whether a layer multiplies by it."""
+        return self.index == 1 and isinstance(self.node.op, Dense | Conv2d | ConvNd)
 
-    @property
-    def chosen(self) -> npt.NDArray[np.bool_] | slice:
-        """What takes the factor, as an index of the last dimension."""
-        return slice(None) if self.mine is None else self.mine
-
-    def times(self, factor: float) -> _Constant:
-        """The same with a further factor."""
-        return replace(self, factor=self.factor * factor)
-
-    def multiply(self, graph: Graph) -> None:
+    def multiply(self, graph: Graph, factor: float) -> None:
         """Let the node read the product, a layer's weight with as many more fractional bits as it gets smaller."""
         name = self.node.inputs[self.index]
-        factor = self.factor if self.mine is None else np.where(self.mine, self.factor, 1.0)
-        self.node.inputs[self.index] = graph.add_parameter(f"{name}.scaled", graph.parameters[name] * factor).name
+        factors = factor if self.mine is None else np.where(self.mine, factor, 1.0)
+        self.node.inputs[self.index] = graph.add_parameter(f"{name}.scaled", graph.parameters[name] * factors).name
         if isinstance(self.node.op, Dense) and self.is_weight:
-            lost = max(0, math.ceil(-math.log2(abs(self.factor))))
+            lost = max(0, math.ceil(-math.log2(abs(factor))))
             self.node.op = replace(self.node.op, finer=max(lost, self.node.op.finer))
+
+    def square(self, graph: Graph) -> float:
+        """About the mean square of what it makes of numbers around 1."""
+        squares = graph.parameters[self.node.inputs[self.index]] ** 2
+        if self.is_weight:
+            inputs = 0 if isinstance(self.node.op, Dense) else tuple(range(1, squares.ndim))
+            squares = squares.sum(axis=inputs)
+        of_columns = self.mine is not None and squares.shape[-1:] == self.mine.shape
+        return float(np.mean(squares[..., self.mine] if of_columns else squares))
 
 
 def raise_factors(graph: Graph) -> None:
@@ -69,15 +72,16 @@ def raise_factors(graph: Graph) -> None:
         if found is None:
             continue
         source, factor = found
-        constants = _constants(graph, node, source, factor) if LEAST <= abs(factor) <= MOST else None
-        if not constants:
+        ways = _ways(graph, node, source) if LEAST <= abs(factor) <= MOST else []
+        if not ways:
             continue
-        for constant in constants:
-            constant.multiply(graph)
+        for way, part in zip(ways, _parts(graph, ways, factor), strict=True):
+            for constant in way:
+                constant.multiply(graph, part)
         for reader in graph.consumers(node.output):
             reader.inputs = [source if name == node.output else name for name in reader.inputs]
         graph.remove([node])
-        graph.note_more(node, f"its factor moved into {constants[-1].node.name}")
+        graph.note_more(node, f"its factor moved into {ways[0][-1].node.name}")
 
 
 def _factor(graph: Graph, node: Node) -> tuple[str, float] | None:
@@ -102,47 +106,39 @@ def _fixed(graph: Graph, node: Node) -> list[int]:
     return [index for index, name in enumerate(node.inputs) if name in graph.parameters]
 
 
-def _constants(graph: Graph, node: Node, source: str, factor: float) -> list[_Constant] | None:
-    """What takes the factor of a node; half of it the other operand of a product that moves alone lead to."""
+def _ways(graph: Graph, node: Node, source: str) -> list[list[_Constant]]:
+    """What may take the factor of a node: two that share it where both operands of a product can.
+
+    Moves alone lead from the node to the product, or from the product to the node.
+    """
     name, reader = node.output, graph.only_consumer(node.output)
     while reader is not None and isinstance(reader.op, Reshape | Transpose):
         name, reader = reader.output, graph.only_consumer(reader.output)
+    before = graph.producer(source)
+    while before is not None and isinstance(before.op, Reshape | Transpose):
+        before = graph.producer(before.inputs[0])
+    operands = [(source, node)]
     if reader is not None and isinstance(reader.op, Matmul) and reader.inputs.count(name) == 1:
-        other = reader.inputs[1 - reader.inputs.index(name)]
-        if shared := _of_both(graph, (source, node), (other, reader), factor):
-            return shared
-    return _search(graph, source, node, factor)
+        operands.append((reader.inputs[1 - reader.inputs.index(name)], reader))
+    elif before is not None and isinstance(before.op, Matmul) and _search(graph, source, node):
+        operands = [(operand, before) for operand in before.inputs]
+    ways = [_search(graph, *operand) for operand in operands]
+    if len(ways) == 2 and operands[0][0] == source and not ways[0]:
+        return []  # A factor stays in front of a product that another operand could take it for.
+    return [way for way in ways if way]
 
 
-def _of_both(graph: Graph, left: tuple[str, Node], right: tuple[str, Node], factor: float) -> list[_Constant] | None:
-    """What makes multiples of two values, each read by a node alone, whose product is to be a multiple.
-
-    Most of a factor below 1 goes to what is larger, so that neither has much fewer digits than the other.
-    """
-    of_left, of_right = _search(graph, *left, 1.0), _search(graph, *right, 1.0)
-    if not of_left or not of_right:
-        return None
-    whole, sizes = abs(factor), (_size(graph, of_left), _size(graph, of_right))
-    part = math.sqrt(whole * sizes[1] / sizes[0]) if min(sizes) > 0.0 else 1.0
+def _parts(graph: Graph, ways: list[list[_Constant]], factor: float) -> list[float]:
+    """The factor, shared by size: most of one below 1 goes to what is larger, so that neither has much fewer digits."""
+    if len(ways) == 1:
+        return [factor]
+    whole, squares = abs(factor), [sum(constant.square(graph) for constant in way) for way in ways]
+    part = math.sqrt(whole * math.sqrt(squares[1] / squares[0])) if min(squares) > 0.0 else 1.0
     part = min(max(part, min(whole, 1.0)), max(whole, 1.0))
-    left_part, right_part = math.copysign(part, factor), whole / part
-    return [each.times(left_part) for each in of_left] + [each.times(right_part) for each in of_right]
+    return [math.copysign(part, factor), whole / part]
 
 
-def _size(graph: Graph, constants: list[_Constant]) -> float:
-    """About the root mean square of a value that these make, if layers read numbers around 1."""
-    total = 0.0
-    for each in constants:
-        array = graph.parameters[each.node.inputs[each.index]]
-        if each.is_weight and isinstance(each.node.op, Dense):
-            array = np.sqrt((array**2).sum(axis=0))
-        elif each.is_weight and not isinstance(each.node.op, Mul):
-            array = np.sqrt((array**2).sum(axis=tuple(range(1, array.ndim))))
-        total += float(np.mean(array[..., each.chosen] ** 2))
-    return math.sqrt(total)
-
-
-def _search(graph: Graph, name: str, reader: Node, factor: float) -> list[_Constant] | None:
+def _search(graph: Graph, name: str, reader: Node, nested: int = NESTED) -> list[_Constant] | None:
     """The constants whose multiples make a multiple of a value that `reader` alone reads; `None` where there are none.
 
     Between them and the value are moves, sums and products. What is computed on the way is read there alone.
@@ -153,7 +149,7 @@ def _search(graph: Graph, name: str, reader: Node, factor: float) -> list[_Const
         node = graph.producer(value)
         if node is None:
             return None
-        if (ends := _ends(graph, node, factor)) is not None:
+        if (ends := _ends(graph, node, nested)) is not None:
             constants += ends
             continue
         fixed = _fixed(graph, node)
@@ -163,9 +159,9 @@ def _search(graph: Graph, name: str, reader: Node, factor: float) -> list[_Const
         if not (sums or moves or (isinstance(node.op, Mul) and fixed)):
             return None
         if sums:
-            constants += [_Constant(node, index, factor) for index in fixed]
+            constants += [_Constant(node, index) for index in fixed]
         passed.append(node)
-        values += [each for each in node.inputs if each not in graph.parameters and each not in values]
+        values += [each for each in dict.fromkeys(node.inputs) if each not in graph.parameters and each not in values]
     readers = {value: [id(node) for node in graph.consumers(value)] for value in values}
     known = {id(node) for node in passed}
     alone = all(known.issuperset(readers[value]) and not graph.keeps(value) for value in values)
@@ -173,24 +169,24 @@ def _search(graph: Graph, name: str, reader: Node, factor: float) -> list[_Const
     return constants if alone and once else None
 
 
-def _ends(graph: Graph, node: Node, factor: float) -> list[_Constant] | None:
+def _ends(graph: Graph, node: Node, nested: int) -> list[_Constant] | None:
     """The constants of a node whose multiples make a multiple of its result, if no operand need be a multiple."""
     fixed = _fixed(graph, node)
     if isinstance(node.op, Dense | Conv2d | ConvNd) and len(fixed) == len(node.inputs) - 1:
-        return [_Constant(node, index, factor) for index in reversed(fixed)]
+        return [_Constant(node, index) for index in reversed(fixed)]
     if isinstance(node.op, Gather):
-        return _part(graph, node, factor)
+        return _part(graph, node)
     if isinstance(node.op, Mul) and fixed:
         # Whole numbers add no digits, which their multiples may.
         array = graph.parameters[node.inputs[fixed[0]]]
-        return [_Constant(node, fixed[0], factor)] if (array != np.rint(array)).any() else None
-    if isinstance(node.op, Matmul) and not fixed:
-        left, right = ((operand, node) for operand in node.inputs)
-        return _of_both(graph, left, right, factor) or _search(graph, *left, factor) or _search(graph, *right, factor)
+        return [_Constant(node, fixed[0])] if (array != np.rint(array)).any() else None
+    if isinstance(node.op, Matmul) and not fixed and nested:
+        found = (_search(graph, operand, node, nested - 1) for operand in node.inputs)
+        return next((way for way in found if way), None)
     return None
 
 
-def _part(graph: Graph, reader: Node, factor: float) -> list[_Constant] | None:
+def _part(graph: Graph, reader: Node) -> list[_Constant] | None:
     """The columns of a dense layer and of its bias that one pick of several takes, if others take none of them."""
     others = [node for node in graph.consumers(reader.inputs[0]) if node is not reader]
     if not others or graph.keeps(reader.inputs[0]) or not all(isinstance(node.op, Gather) for node in others):
@@ -213,7 +209,7 @@ def _part(graph: Graph, reader: Node, factor: float) -> list[_Constant] | None:
     mine, *theirs = (np.isin(columns, node.op.reference(places)) for node in (reader, *others))
     if any((mine & other).any() for other in theirs):
         return None
-    return [_Constant(node, index, factor, mine) for node, index in reversed(constants)]
+    return [_Constant(node, index, mine) for node, index in reversed(constants)]
 
 
 def _from_layer(graph: Graph, name: str) -> list[Node] | None:
