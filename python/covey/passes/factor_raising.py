@@ -122,10 +122,7 @@ def _ways(graph: Graph, node: Node, source: str) -> list[list[_Constant]]:
         operands.append((reader.inputs[1 - reader.inputs.index(name)], reader))
     elif before is not None and isinstance(before.op, Matmul) and _search(graph, source, node):
         operands = [(operand, before) for operand in before.inputs]
-    ways = [_search(graph, *operand) for operand in operands]
-    if len(ways) == 2 and operands[0][0] == source and not ways[0]:
-        return []  # A factor stays in front of a product that another operand could take it for.
-    return [way for way in ways if way]
+    return [way for operand in operands if (way := _search(graph, *operand))]
 
 
 def _parts(graph: Graph, ways: list[list[_Constant]], factor: float) -> list[float]:
