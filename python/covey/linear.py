@@ -30,7 +30,8 @@ def emit_linear(low: Lowering, node: Node, op: Message, needed: int = 0, finer: 
     if low.settings.fine_weights:
         finer = max(finer, typical_zeros(low.graph.parameters[name]))
     if finer and name not in low.graph.reach and not _summed_wide(low, node):
-        room = low.settings.available_bits - _bits(low, node, x, found) - needed
+        taken = max(_bits(low, node, x, found), _bits_of_bias(low, node, _scale(low, x) + base))
+        room = low.settings.available_bits - taken - needed
         extra += min(finer, max(0, room - 1))
     scale = _scale(low, x) + base + extra
     operands = [x, low.parameter(node, name, scale - x.scale, divisor=x.divisor)]
@@ -55,10 +56,7 @@ def can_divide(low: Lowering, node: Node, sums: Lowered) -> bool:
     found, scale = _interval(low, node, sums, 0), _scale(low, sums)
     proved_without = not sums.calibrated and found.bits - _shift(sums) <= low.settings.available_bits
     bits = found.bits if proved_without else _bits(low, node, sums, found)
-    for name in node.inputs[2:]:
-        bias = np.abs(low.integers(name, scale) + half_unit(low, node, scale))
-        bits = max(bits, integer_bits(float(bias.max(initial=0.0))))
-    return bits <= low.settings.available_bits
+    return max(bits, _bits_of_bias(low, node, scale)) <= low.settings.available_bits
 
 
 def _shift(x: Lowered) -> int:
@@ -86,6 +84,13 @@ def _bits(low: Lowering, node: Node, x: Lowered, interval: Interval) -> int:
     if magnitude is not None and (x.calibrated or interval.bits > low.settings.available_bits):
         interval = interval.clamp(np.floor(np.ldexp(max(MARGIN * magnitude, 1.0), _scale(low, x))))
     return interval.bits
+
+
+def _bits_of_bias(low: Lowering, node: Node, scale: int) -> int:
+    """The bits of a bias at the product's scale, with what it carries of the rounding; 0 without a bias."""
+    half = half_unit(low, node, scale)
+    largest = (float(np.abs(low.integers(name, scale) + half).max(initial=0.0)) for name in node.inputs[2:])
+    return max(map(integer_bits, largest), default=0)
 
 
 def _summed_wide(low: Lowering, node: Node) -> bool:

@@ -9,12 +9,15 @@ import onnx
 from onnx import helper
 
 import builders
+import covey
+import interpreter
 from covey import reference
 from covey.errors import CoveyError
 from covey.importers.onnx import import_model
 from covey.ir import Graph
 from covey.passes import rewrite
 from covey.passes.factor_raising import raise_factors
+from rewriting import same_function
 
 SIZE = 4
 GRAPHS = 400
@@ -119,3 +122,57 @@ def test_random_graphs_compute_the_same() -> None:
                 most = max(1.0, float(np.abs(left).max()))
                 np.testing.assert_allclose(left, right, rtol=1e-7, atol=1e-7 * most, err_msg=f"seed {seed}")
     assert changed > GRAPHS // 10
+
+
+def test_a_sum_that_widens_a_layer_s_result_keeps_the_factor_behind_it() -> None:
+    """Columns that one pick takes are not told apart where a constant of more rows is added."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name="layer"),
+        helper.make_node("Add", ["p", "b"], ["q"], name="bias"),
+        helper.make_node("Transpose", ["q"], ["t"], name="turn", perm=[0, 2, 1]),
+        helper.make_node("Gather", ["t", "first"], ["a"], name="first", axis=1),
+        helper.make_node("Gather", ["t", "second"], ["c"], name="second", axis=1),
+        helper.make_node("Mul", ["a", "k"], ["m"], name="factor"),
+        helper.make_node("Add", ["m", "c"], ["s"], name="sum"),
+        helper.make_node("Relu", ["s"], ["y"], name="last"),
+    ]
+    constants = {"w": rng.normal(size=(SIZE, 8)), "b": rng.normal(size=(SIZE, 8)), "k": np.array(0.25)}
+    constants |= {"first": np.array([0]), "second": np.array([1])}
+    after = same_function(builders.model(nodes, {"x": ["N", 1, SIZE]}, ["y"], constants, opset=20), 2, 1, SIZE)
+    assert moved(after) == 0
+
+
+def test_a_shared_weight_is_not_copied() -> None:
+    """A leaky sum over steps whose inputs one weight multiplies."""
+    rng = np.random.default_rng(0)
+    nodes, state = [], "x"
+    for step in range(4):
+        nodes += [
+            helper.make_node("Mul", [state, "k"], [f"kept{step}"], name=f"factor{step}"),
+            helper.make_node("MatMul", ["x", "w"], [f"input{step}"], name=f"layer{step}"),
+            helper.make_node("Add", [f"kept{step}", f"input{step}"], [f"h{step}"], name=f"sum{step}"),
+        ]
+        state = f"h{step}"
+    constants = {"w": rng.normal(size=(SIZE, SIZE)), "k": np.array(0.9)}
+    after = same_function(builders.model(nodes, {"x": ["N", SIZE, SIZE]}, [state], constants, opset=20), 2, SIZE, SIZE)
+    assert moved(after) == 0
+
+
+def test_finer_weights_leave_room_for_the_bias() -> None:
+    """One that cancels inputs far from 0: it takes more bits than the result."""
+    rng = np.random.default_rng(0)
+    x = 100 + rng.integers(-4, 5, size=(16, 8)) / 64
+    weight = np.rint(rng.normal(size=(8, 8)) * 32) / 32
+    constants = {"w": weight, "b": -(100 * weight.sum(axis=0)), "k": np.array(1 / 16)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name="layer"),
+        helper.make_node("Add", ["p", "b"], ["q"], name="bias"),
+        helper.make_node("Mul", ["q", "k"], ["a"], name="factor"),
+        helper.make_node("Relu", ["a"], ["y"], name="last"),
+    ]
+    proto = builders.model(nodes, {"x": ["N", 8]}, ["y"], constants, opset=20)
+    compiled = covey.compile(proto, calibration=x, ring=32)
+    assert moved(compiled.graph) == 1
+    (y,) = interpreter.run(compiled, {"x": x})
+    np.testing.assert_allclose(y, builders.float_results(proto, {"x": x})[0], atol=1e-3)

@@ -52,12 +52,13 @@ class _Constant:
         factors = factor if self.mine is None else np.where(self.mine, factor, 1.0)
         self.node.inputs[self.index] = graph.add_parameter(f"{name}.scaled", graph.parameters[name] * factors).name
         if isinstance(self.node.op, Dense) and self.is_weight:
-            lost = max(0, math.ceil(-math.log2(abs(factor))))
-            self.node.op = replace(self.node.op, finer=max(lost, self.node.op.finer))
+            lost, before = max(0, math.ceil(-math.log2(abs(factor)))), self.node.op.finer
+            self.node.op = replace(self.node.op, finer=lost + before if self.mine is None else max(lost, before))
 
     def square(self, graph: Graph) -> float:
         """About the mean square of what it makes of numbers around 1."""
-        squares = graph.parameters[self.node.inputs[self.index]] ** 2
+        with np.errstate(over="ignore"):
+            squares = graph.parameters[self.node.inputs[self.index]] ** 2
         if self.is_weight:
             inputs = 0 if isinstance(self.node.op, Dense) else tuple(range(1, squares.ndim))
             squares = squares.sum(axis=inputs)
@@ -86,7 +87,7 @@ def raise_factors(graph: Graph) -> None:
 
 def _factor(graph: Graph, node: Node) -> tuple[str, float] | None:
     """What a node multiplies by one number, and the number."""
-    if node.output in graph.outputs:
+    if graph.keeps(node.output):
         return None
     if isinstance(node.op, Affine):
         return (node.inputs[0], node.op.factor) if node.op.summand == 0.0 else None
@@ -97,7 +98,11 @@ def _factor(graph: Graph, node: Node) -> tuple[str, float] | None:
         return None
     array = graph.parameters[node.inputs[constants[0]]]
     source = node.inputs[1 - constants[0]]
-    single = bool((array == array.flat[0]).all()) and graph.values[source].shape == graph.values[node.output].shape
+    single = (
+        array.size > 0
+        and bool((array == array.flat[0]).all())
+        and graph.values[source].shape == graph.values[node.output].shape
+    )
     return (source, float(array.flat[0])) if single else None
 
 
@@ -130,7 +135,8 @@ def _parts(graph: Graph, ways: list[list[_Constant]], factor: float) -> list[flo
     if len(ways) == 1:
         return [factor]
     whole, squares = abs(factor), [sum(constant.square(graph) for constant in way) for way in ways]
-    part = math.sqrt(whole * math.sqrt(squares[1] / squares[0])) if min(squares) > 0.0 else 1.0
+    known = min(squares) > 0.0 and max(squares) < math.inf
+    part = math.sqrt(whole * math.sqrt(squares[1] / squares[0])) if known else math.sqrt(whole)
     part = min(max(part, min(whole, 1.0)), max(whole, 1.0))
     return [math.copysign(part, factor), whole / part]
 
@@ -166,17 +172,26 @@ def _search(graph: Graph, name: str, reader: Node, nested: int = NESTED) -> list
     return constants if alone and once else None
 
 
+def _is_layer(graph: Graph, node: Node, *kinds: type) -> bool:
+    """Whether it is a layer of one of these kinds, or of any, whose weight is a constant that nothing else reads."""
+    if not isinstance(node.op, kinds or (Dense, Conv2d, ConvNd)):
+        return False
+    return len(_fixed(graph, node)) == len(node.inputs) - 1 and graph.consumers(node.inputs[1]) == [node]
+
+
 def _ends(graph: Graph, node: Node, nested: int) -> list[_Constant] | None:
     """The constants of a node whose multiples make a multiple of its result, if no operand need be a multiple."""
     fixed = _fixed(graph, node)
-    if isinstance(node.op, Dense | Conv2d | ConvNd) and len(fixed) == len(node.inputs) - 1:
+    if _is_layer(graph, node):
         return [_Constant(node, index) for index in reversed(fixed)]
     if isinstance(node.op, Gather):
         return _part(graph, node)
     if isinstance(node.op, Mul) and fixed:
         # Whole numbers add no digits, which their multiples may.
-        array = graph.parameters[node.inputs[fixed[0]]]
-        return [_Constant(node, fixed[0])] if (array != np.rint(array)).any() else None
+        name = node.inputs[fixed[0]]
+        array = graph.parameters[name]
+        alone = graph.consumers(name) == [node]
+        return [_Constant(node, fixed[0])] if alone and (array != np.rint(array)).any() else None
     if isinstance(node.op, Matmul) and not fixed and nested:
         found = (_search(graph, operand, node, nested - 1) for operand in node.inputs)
         return next((way for way in found if way), None)
@@ -199,6 +214,8 @@ def _part(graph: Graph, reader: Node) -> list[_Constant] | None:
     for node in between:
         if not isinstance(node.op, Add):
             places = node.op.reference(places)
+        elif graph.values[node.output].shape != places.shape[1:]:
+            return None
         elif places.shape[-1] == columns.size and (places == columns).all():
             constants += [(node, index) for index in _fixed(graph, node)]
         else:
@@ -211,13 +228,11 @@ def _part(graph: Graph, reader: Node) -> list[_Constant] | None:
 
 def _from_layer(graph: Graph, name: str) -> list[Node] | None:
     """A dense layer and what leads from it to a value: moves, and sums with constants, each read by the next alone."""
+    chain: list[Node] = []
     node = graph.producer(name)
-    if node is None:
-        return None
-    if isinstance(node.op, Dense):
-        return [node]
-    operands = [each for each in node.inputs if each not in graph.parameters]
-    if not isinstance(node.op, Reshape | Transpose | Add) or len(operands) != 1:
-        return None
-    before = _from_layer(graph, operands[0]) if graph.only_consumer(operands[0]) is node else None
-    return None if before is None else [*before, node]
+    while node is not None and isinstance(node.op, Reshape | Transpose | Add):
+        chain.append(node)
+        operands = [each for each in node.inputs if each not in graph.parameters]
+        alone = len(operands) == 1 and graph.only_consumer(operands[0]) is node
+        node = graph.producer(operands[0]) if alone else None
+    return None if node is None or not _is_layer(graph, node, Dense) else [node, *reversed(chain)]
