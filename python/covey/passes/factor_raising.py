@@ -28,7 +28,6 @@ from covey.ops.transpose import Transpose
 LEAST, MOST = 2.0**-6, 2.0**6
 """Factors that may move: beyond, operands would lose digits."""
 
-
 NESTED = 3
 """How many products of two values, one in the other, are searched for layers."""
 
