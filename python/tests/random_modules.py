@@ -9,14 +9,12 @@ first. Modules that are refused are counted by reason: a refusal is no error.
 
 from __future__ import annotations
 
-import argparse
 import io
 import random
-import re
 import sys
 import warnings
-from collections import Counter
 from contextlib import redirect_stdout
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,7 @@ from torch.nn import functional as f
 
 import builders
 import covey
+import judging
 from covey import reference
 from covey.clear import run_clear
 from covey.importers.source import examine
@@ -187,28 +186,13 @@ def _differ(got: Outputs, due: Outputs, near: bool = False) -> str:
 
 def main() -> int:
     """Judge many; 1 if any is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first module; the others follow")
-    parser.add_argument("--onnx", action="store_true", help="export each to ONNX first")
-    parser.add_argument("--programs", action="store_true", help="compile and run each in fixed point, too")
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    counts: Counter[str] = Counter()
-    reasons: dict[str, list[int]] = {}
-    for seed in range(asked.seed, asked.seed + asked.count):
-        kind, text = judge(seed, program=asked.programs, through_onnx=asked.onnx)
-        counts[kind] += 1
-        if kind == "wrong":
-            print(f"seed {seed}: {text}\n{drawn(seed)[0]}\n", flush=True)
-        elif kind == "refused":
-            reasons.setdefault(re.sub(r" \([^()]* line \d+: .*\)|'[^']*'|\S*\[[^\]]*\]|\d+", "…", text), []).append(
-                seed
-            )
-    for reason, seeds in sorted(reasons.items(), key=lambda entry: -len(entry[1])):
-        print(f"{len(seeds):5} refused, as seed {seeds[0]}: {reason[:160]}")
-    print(f"{asked.count} modules: " + ", ".join(f"{number} {kind}" for kind, number in sorted(counts.items())))
-    return min(counts["wrong"], 1)
+    asked = judging.parsed(
+        __doc__,
+        ("--onnx", "export each to ONNX first"),
+        ("--programs", "compile and run each in fixed point, too"),
+    )
+    judged = partial(judge, program=asked.programs, through_onnx=asked.onnx)
+    return judging.run(asked, judged, lambda seed: drawn(seed)[0])
 
 
 if __name__ == "__main__":

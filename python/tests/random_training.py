@@ -10,12 +10,10 @@ then be trained, or refused for another reason.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import random
 import re
 import sys
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +24,7 @@ from torch.nn import functional as f
 from torch.overrides import TorchFunctionMode
 
 import covey
+import judging
 from covey.clear import ClearSession
 from covey.model import load
 from covey.training.calibration import rehearse
@@ -369,27 +368,8 @@ def _small(due: Trained, name: str, shape: tuple[int, ...]) -> Any:
 
 def main() -> int:
     """Judge many; 1 if any is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first module; the others follow")
-    parser.add_argument("--programs", action="store_true", help="compile each and train it in fixed point, too")
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    counts: Counter[str] = Counter()
-    reasons: dict[str, list[int]] = {}
-    for seed in range(asked.seed, asked.seed + asked.count):
-        kind, text = judge(seed, program=asked.programs)
-        counts[kind] += 1
-        if kind == "wrong":
-            print(f"seed {seed}: {text}\n{drawn(seed)}\n", flush=True)
-        elif kind != "same":
-            reasons.setdefault(re.sub(r" \([^()]* line \d+: .*\)|'[^']*'|\S*\[[^\]]*\]|\d+", "…", text), []).append(
-                seed
-            )
-    for reason, seeds in sorted(reasons.items(), key=lambda entry: -len(entry[1])):
-        print(f"{len(seeds):5} refused, as seed {seeds[0]}: {reason[:160]}")
-    print(f"{asked.count} modules: " + ", ".join(f"{number} {kind}" for kind, number in sorted(counts.items())))
-    return min(counts["wrong"], 1)
+    asked = judging.parsed(__doc__, ("--programs", "compile each and train it in fixed point, too"))
+    return judging.run(asked, lambda seed: judge(seed, program=asked.programs), drawn)
 
 
 if __name__ == "__main__":
